@@ -15,10 +15,10 @@ extern "C" {
 /* A checked problem with every default written out: dtypes, strides (never 0 where the extent needs one), box_scale. */
 typedef struct msda_shape {
     msda_problem p;
-    int64_t num_points;                        /* K: points of one query and head over all levels */
-    int32_t first_point[MSDA_MAX_LEVELS + 1];  /* first_point[l]: number of points on the levels before l */
-    int fused;                                 /* references, offsets and logits instead of locations and weights */
-    int empty;                                 /* N, Q, M, D or K is 0: nothing to sample */
+    int64_t num_points;                       /* K: points of one query and head over all levels */
+    int32_t first_point[MSDA_MAX_LEVELS + 1]; /* first_point[l]: number of points on the levels before l */
+    int fused;                                /* references, offsets and logits instead of locations and weights */
+    int empty;                                /* N, Q, M, D or K is 0: nothing to sample */
 } msda_shape;
 
 /* The tensors of either form under one set of names; null where the form or direction has none. */
@@ -51,8 +51,8 @@ msda_status msda_open_fused_backward(msda_shape *shape, msda_tensors *tensors, c
                                      const msda_fused_backward_args *args);
 
 /* Refuses a null, misaligned or too small workspace, and one that overlaps a tensor. */
-msda_status msda_check_workspace(const msda_shape *shape, const msda_tensors *tensors, const void *workspace, size_t size,
-                                 size_t needed, size_t alignment);
+msda_status msda_check_workspace(const msda_shape *shape, const msda_tensors *tensors, const void *workspace,
+                                 size_t size, size_t needed, size_t alignment);
 
 /* Bytes from the first to past the last element of a tensor; 0 if it has none. Cannot overflow behind the door. */
 size_t msda_extent(const msda_shape *shape, msda_tensor tensor);
