@@ -87,7 +87,7 @@ extern "C" {
 #define MSDA_VERSION_MAJOR 0
 #define MSDA_VERSION_MINOR 1
 #define MSDA_VERSION_PATCH 0
-#define MSDA_VERSION (MSDA_VERSION_MAJOR * 10000 + MSDA_VERSION_MINOR * 100 + MSDA_VERSION_PATCH)
+#define MSDA_VERSION       (MSDA_VERSION_MAJOR * 10000 + MSDA_VERSION_MINOR * 100 + MSDA_VERSION_PATCH)
 
 /* The version of the library that was linked; compare with MSDA_VERSION, the version of this header. */
 MSDA_API int msda_version(void);
@@ -143,8 +143,10 @@ typedef enum msda_sampling { MSDA_SAMPLING_BILINEAR = 0, MSDA_SAMPLING_DISCRETE 
 /* Fused form: what a reference is, and how a location comes from it (offset: one (x, y) of sampling_offsets). */
 typedef enum msda_reference_kind {
     MSDA_REFERENCE_POINTS = 0, /* [batch][queries][levels][2]:  ref_l + offset / (W_l, H_l) */
-    MSDA_REFERENCE_BOXES = 1,  /* [batch][queries][levels][4], (cx, cy, w, h):  ref_xy + offset / P_l * ref_wh * box_scale */
-    MSDA_REFERENCE_ANCHORS = 2 /* [batch][queries][num_anchors][2]:  ref_z + offset / (W_l, H_l), z = point of the level mod
+    MSDA_REFERENCE_BOXES =
+        1, /* [batch][queries][levels][4], (cx, cy, w, h):  ref_xy + offset / P_l * ref_wh * box_scale */
+    MSDA_REFERENCE_ANCHORS =
+        2 /* [batch][queries][num_anchors][2]:  ref_z + offset / (W_l, H_l), z = point of the level mod
                                   num_anchors (BEVFormer) */
 } msda_reference_kind;
 
@@ -164,7 +166,7 @@ typedef enum msda_tensor {
 } msda_tensor;
 
 #define MSDA_TENSOR_COUNT 10
-#define MSDA_MAX_LEVELS 64
+#define MSDA_MAX_LEVELS   64
 
 #define MSDA_FLAG_ADD_TO_GRADIENTS (1u << 0) /* backward adds to its outputs instead of overwriting them */
 
@@ -223,7 +225,7 @@ typedef struct msda_problem {
 static inline void msda_problem_init(msda_problem *problem)
 {
     memset(problem, 0, sizeof *problem);
-    problem->struct_size = (uint32_t)sizeof *problem;
+    problem->struct_size = sizeof *problem;
 }
 
 /*
@@ -258,7 +260,7 @@ typedef struct msda_backward_args {
     const void *sampling_locations;
     const void *attention_weights;
     const void *grad_output;
-    void *grad_value;              /* each of the three may be null: not wanted */
+    void *grad_value; /* each of the three may be null: not wanted */
     void *grad_sampling_locations;
     void *grad_attention_weights;
 } msda_backward_args;
@@ -277,7 +279,7 @@ typedef struct msda_fused_backward_args {
     const void *sampling_offsets;
     const void *attention_logits;
     const void *grad_output;
-    void *grad_value;              /* each of the four may be null: not wanted */
+    void *grad_value; /* each of the four may be null: not wanted */
     void *grad_reference_points;
     void *grad_sampling_offsets;
     void *grad_attention_logits;
