@@ -392,14 +392,19 @@ msda_status msda_problem_add_level(msda_problem *problem, int32_t height, int32_
     if (points < 0)
         return INVALID("points is %" PRId32 ", expected >= 0", points);
 
+    const int64_t rows = (int64_t)height * width;
     int64_t start = 0;
     for (int l = 0; l < problem->num_levels; ++l) {
         const msda_level *level = &problem->levels[l];
-        const int64_t end = level->start + (int64_t)level->height * level->width;
+        const int64_t level_rows = (int64_t)level->height * level->width;
+        if (level->start > INT64_MAX - rows - level_rows)
+            return INVALID("height is %" PRId32 " and width is %" PRId32 ", past any value_length behind levels[%d]",
+                           height, width, l);
+        const int64_t end = level->start + level_rows;
         start = end > start ? end : start;
     }
     const msda_level level = {start, height, width, points, 0};
-    const int64_t end = start + (int64_t)height * width;
+    const int64_t end = start + rows;
     problem->levels[problem->num_levels++] = level;
     if (problem->value_length < end)
         problem->value_length = end;
