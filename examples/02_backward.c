@@ -59,6 +59,7 @@ static double compare(const char *name, double *input, const double *gradient, i
 {
     const double step = 1e-6;
     double worst = 0.0;
+    int shown = 0;
     for (int i = 0; i < count; ++i) {
         const double kept = input[i];
         input[i] = kept + step;
@@ -69,10 +70,10 @@ static double compare(const char *name, double *input, const double *gradient, i
 
         const double slope = (above - below) / (2 * step);
         worst = fmax(worst, fabs(slope - gradient[i]));
-        if (i < 3)
-            printf("%-19s [%d]  gradient %12.8f   finite difference %12.8f\n", name, i, gradient[i], slope);
+        if (gradient[i] != 0.0 && shown++ < 3)
+            printf("%-18s [%2d]  gradient %12.8f   finite difference %12.8f\n", name, i, gradient[i], slope);
     }
-    printf("%-19s largest difference over %d elements: %.1e\n\n", name, count, worst);
+    printf("%-18s largest difference over %d elements: %.1e\n\n", name, count, worst);
     return worst;
 }
 
