@@ -114,6 +114,14 @@ const char *backend_label(void)
     return label;
 }
 
+void backend_for_each_dtype(void (*test)(msda_dtype value_dtype))
+{
+    static const msda_dtype dtypes[] = {MSDA_DTYPE_F64, MSDA_DTYPE_F32, MSDA_DTYPE_F16, MSDA_DTYPE_BF16};
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; ++i)
+        if (backend_under_test->takes(dtypes[i]))
+            test(dtypes[i]);
+}
+
 static const backend *find_backend(const char *name)
 {
     static const backend *const all[] = {&backend_naive, &backend_cpu, &backend_cuda};

@@ -39,6 +39,9 @@ extern const backend *backend_under_test;
 /* "cpu/avx2" and the like: for messages. */
 const char *backend_label(void);
 
+/* Runs a test once with each value dtype that the back end takes. */
+void backend_for_each_dtype(void (*test)(msda_dtype value_dtype));
+
 /* Threads for backend_cpu from here on; 0 (the default) is the library's own choice. */
 void backend_set_threads(int num_threads);
 
