@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backward's gather: the same teams as the forward's. Each lane multiplies its channels of grad_output with the four
+ * corners of a point; the team adds up these four dot products and the lane that placed the point turns them into the
+ * gradients of its location and weight. With Scatter the same loop adds weight * grad_output to the corners' rows of
+ * grad_value (or of its fp32 image) with atomic reductions.
+ */
+#ifndef MSDA_BACKWARD_POINTS_CUH
+#define MSDA_BACKWARD_POINTS_CUH
+
+#include "launch.cuh"
+#include "reduce.cuh"
+
+namespace msda
+{
+
+/* Where the gather leaves its results when they are not final; see backward.cu. */
+struct backward_scratch {
+    void *sums;             /* what grad_value is summed in: grad_value itself or its image */
+    stride sum_strides;
+    void *weight_gradients; /* fused: [batch][queries][heads][points], with respect to the weights after softmax */
+    void *location_gradients; /* fused: the same [2], with respect to the locations */
+};
+
+/*
+ * The dot products of Batch points, of which every lane holds its channels' part: on return a lane whose number ends in
+ * the bits of t holds those of point t in dots[0], summed over all Lanes lanes. Halving the points at every step that
+ * swaps lanes takes a third of the shuffles of summing each point on its own.
+ */
+template <int Lanes, int Batch, class Real> __device__ __forceinline__ void sum_dots(Real (&dots)[Batch][4], int lane)
+{
+#pragma unroll
+    for (int half = 1; half < Batch; half *= 2) {
+        const bool odd = lane & half;
+#pragma unroll
+        for (int t = 0; t < Batch / half; t += 2)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const Real keep = odd ? dots[t + 1][i] : dots[t][i];
+                const Real give = odd ? dots[t][i] : dots[t + 1][i];
+                dots[t / 2][i] = keep + __shfl_xor_sync(~0u, give, half);
+            }
+    }
+#pragma unroll
+    for (int distance = Batch; distance < Lanes; distance *= 2)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            dots[0][i] += __shfl_xor_sync(~0u, dots[0][i], distance);
+}
+
+/* Writes the gradients of point k from its four dot products. */
+template <class Point, class Real, class Row>
+__device__ __forceinline__ void write_point_gradients(const params &p, const backward_scratch &scratch, int64_t n, int64_t q,
+                                                      int64_t m, int k, const point<Real, Row> &at, const Real (&dot)[4])
+{
+    const Real x = at.fraction_x, y = at.fraction_y;
+    const Real weight = (Real(1) - x) * (Real(1) - y) * dot[0] + x * (Real(1) - y) * dot[1] + (Real(1) - x) * y * dot[2] +
+                        x * y * dot[3];
+    const Real along_x = at.weight * at.slope_x * ((Real(1) - y) * (dot[1] - dot[0]) + y * (dot[3] - dot[2]));
+    const Real along_y = at.weight * at.slope_y * ((Real(1) - x) * (dot[2] - dot[0]) + x * (dot[3] - dot[1]));
+    if (p.fused) {
+        const int64_t at_point = ((n * p.queries + q) * p.heads + m) * p.num_points + k;
+        static_cast<Real *>(scratch.weight_gradients)[at_point] = weight;
+        static_cast<Real *>(scratch.location_gradients)[2 * at_point] = along_x;
+        static_cast<Real *>(scratch.location_gradients)[2 * at_point + 1] = along_y;
+        return;
+    }
+    if (p.t.grad_weights) {
+        Point *to = static_cast<Point *>(p.t.grad_weights) + p.grad_weights(n, q, m) + k;
+        *to = narrow<Point>(p.add ? widen(*to) + weight : weight);
+    }
+    if (p.t.grad_locations) {
+        Point *to = static_cast<Point *>(p.t.grad_locations) + p.grad_locations(n, q, m) + 2 * int64_t(k);
+        to[0] = narrow<Point>(p.add ? widen(to[0]) + along_x : along_x);
+        to[1] = narrow<Point>(p.add ? widen(to[1]) + along_y : along_y);
+    }
+}
+
+/*
+ * Lanes, Width, Split as in the forward. Heads wider than Lanes * Width channels take several turns over the channels,
+ * adding up the dot products. Sum is the type that grad_value is summed in.
+ */
+template <class Value, class Point, class Sum, int Lanes, int Width, int Split, bool Scatter, class Row>
+__global__ void __launch_bounds__(threads_per_block)
+    backward_points_kernel(const __grid_constant__ params p, const backward_scratch scratch, int heads_per_tile)
+{
+    using Real = real_of<Value>;
+    constexpr int team = Lanes * Split;
+    constexpr int teams = threads_per_block / team;
+    constexpr int batch = Lanes < 4 ? Lanes : 4;
+
+    struct alignas(16) corner_weights {
+        Real of[4];
+    };
+    struct alignas(16) corner_rows {
+        Row of[4]; /* -1: outside */
+    };
+    __shared__ corner_weights weights[teams][team + 1];
+    __shared__ corner_rows rows[teams][team + 1];
+    __shared__ level levels[MSDA_MAX_LEVELS + 1];
+    load_levels(p, levels);
+
+    const int lane = threadIdx.x % team;
+    const int own = threadIdx.x / team;
+    const int share = lane / Lanes;
+    /* A share's points are every Split-th: lane i of a share places and finishes its i-th. */
+    const int slot = share + Split * (lane % Lanes);
+    const int queries_per_tile = teams / heads_per_tile;
+    const int64_t query_tiles = (p.queries + queries_per_tile - 1) / queries_per_tile;
+    const int head_tiles = p.heads / heads_per_tile;
+    const int64_t tiles = query_tiles * head_tiles * p.batch;
+    const bool want_points = p.fused || p.t.grad_weights || p.t.grad_locations;
+
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        int64_t rest = tile;
+        const int64_t q = rest % query_tiles * queries_per_tile + own / heads_per_tile;
+        rest /= query_tiles;
+        const int m = int(rest % head_tiles) * heads_per_tile + own % heads_per_tile;
+        const int64_t n = rest / head_tiles;
+        const bool in_range = q < p.queries;
+
+        head<Point> h = open_head<Point>(p, n, in_range ? q : 0, m);
+        if (p.fused)
+            h.softmax = find_softmax<team>(p, h, lane);
+        const Value *value = static_cast<const Value *>(p.t.value) + p.value(n, 0, m);
+        const Value *grad_output = static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, in_range ? q : 0, m);
+        Sum *sums = static_cast<Sum *>(scratch.sums) + scratch.sum_strides(n, 0, m);
+        const Row row_bytes = Row(p.value.row * int64_t(sizeof(Value)));
+        const Row sum_bytes = Row(scratch.sum_strides.row * int64_t(sizeof(Sum)));
+
+        for (int k0 = 0; k0 < p.num_points; k0 += team) {
+            const int k = k0 + slot;
+            const bool has_point = in_range && k < p.num_points;
+            const point<Real, Row> placed = has_point ? point_of<Row>(p, levels, h, k) : no_point<Real, Row>();
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                weights[own][slot].of[i] = placed.weight * placed.corner_weight(i);
+                rows[own][slot].of[i] = placed.corner_row(i);
+            }
+            __syncwarp();
+            Real dot[4] = {};
+            const int count = min(Lanes, (p.num_points - k0 + Split - 1) / Split); /* of the fullest share */
+            for (int turn = 0; turn < p.head_dim; turn += Lanes * Width) {
+                const int channel = turn + lane % Lanes * Width;
+                const bool has_channels = in_range && channel < p.head_dim;
+                unpacked<Value, Width> g = {};
+                if (has_channels)
+                    g = unpack<Value, Width>(load_raw<Value, Width>(grad_output + channel));
+                for (int first = 0; first < count; first += batch) {
+                    Real dots[batch][4];
+#pragma unroll
+                    for (int t = 0; t < batch; ++t) {
+                        const int j = share + Split * (first + t);
+                        const corner_rows r = rows[own][j];
+                        raw<Value, Width> corner[4];
+#pragma unroll
+                        for (int i = 0; i < 4; ++i) {
+                            const Value *row = at_row(value + channel, r.of[i], row_bytes);
+                            if (want_points && r.of[i] >= 0 && has_channels)
+                                corner[i] = load_raw<Value, Width>(row);
+                        }
+                        if (Scatter && scratch.sums) {
+                            const corner_weights w = weights[own][j];
+#pragma unroll
+                            for (int i = 0; i < 4; ++i) {
+                                Sum *row = at_row(sums + channel, r.of[i], sum_bytes);
+                                real_of<Sum> part[Width];
+#pragma unroll
+                                for (int c = 0; c < Width; ++c)
+                                    part[c] = w.of[i] * g.at[c];
+                                if (r.of[i] >= 0 && has_channels)
+                                    reduce<Width>(row, part);
+                            }
+                        }
+#pragma unroll
+                        for (int i = 0; i < 4; ++i) {
+                            dots[t][i] = Real(0);
+                            if (want_points && r.of[i] >= 0 && has_channels) {
+                                const unpacked<Value, Width> v = unpack<Value, Width>(corner[i]);
+#pragma unroll
+                                for (int c = 0; c < Width; ++c)
+                                    dots[t][i] = fma(g.at[c], v.at[c], dots[t][i]);
+                            }
+                        }
+                    }
+                    if (want_points) {
+                        sum_dots<Lanes, batch>(dots, lane);
+                        if (lane % Lanes / batch == first / batch)
+#pragma unroll
+                            for (int i = 0; i < 4; ++i)
+                                dot[i] += dots[0][i];
+                    }
+                }
+            }
+            if (want_points && has_point)
+                write_point_gradients<Point>(p, scratch, n, q, m, k, placed, dot);
+            __syncwarp();
+        }
+    }
+}
+
+template <class Value, class Point, class Sum, int Lanes, int Width, int Split, bool Scatter, class Row>
+cudaError_t launch_points(const params &p, const backward_scratch &scratch, cudaStream_t stream)
+{
+    const int heads_in_line = int(128 / (Lanes * Width * sizeof(Value)));
+    const int heads_per_tile = heads_in_line > 1 && p.heads % heads_in_line == 0 ? heads_in_line : 1;
+    const int queries_per_tile = threads_per_block / (Lanes * Split) / heads_per_tile;
+    const int64_t query_tiles = (p.queries + queries_per_tile - 1) / queries_per_tile;
+    return launch(backward_points_kernel<Value, Point, Sum, Lanes, Width, Split, Scatter, Row>,
+                  grid_of(query_tiles * (p.heads / heads_per_tile) * p.batch), threads_per_block, 0, stream, p, scratch,
+                  heads_per_tile);
+}
+
+} // namespace msda
+
+#endif
