@@ -28,7 +28,7 @@ static const char *const fused_tensor_names[MSDA_TENSOR_COUNT] = {
     "value",       "sampling_offsets", "attention_logits",      "reference_points",      "output",
     "grad_output", "grad_value",       "grad_sampling_offsets", "grad_attention_logits", "grad_reference_points"};
 
-static const char *name_of(const msda_shape *shape, int tensor)
+const char *msda_tensor_name(const msda_shape *shape, msda_tensor tensor)
 {
     return (shape->fused ? fused_tensor_names : tensor_names)[tensor];
 }
@@ -221,15 +221,10 @@ static msda_status complete_sizes(msda_shape *shape)
 
 /* ---- extents and strides -------------------------------------------------------------------------------------- */
 
-/* Elements of one tensor: batch x row x head runs of `run` elements each. */
-typedef struct extent {
-    int64_t batch, row, head, run;
-} extent;
-
-static extent extent_of(const msda_shape *shape, int tensor)
+msda_runs msda_runs_of(const msda_shape *shape, msda_tensor tensor)
 {
     const msda_problem *p = &shape->p;
-    extent e = {p->batch, p->queries, p->heads, p->head_dim};
+    msda_runs e = {p->batch, p->queries, p->heads, p->head_dim};
     switch (tensor) {
     case MSDA_TENSOR_VALUE:
     case MSDA_TENSOR_GRAD_VALUE:
@@ -256,7 +251,7 @@ static extent extent_of(const msda_shape *shape, int tensor)
     return e;
 }
 
-static bool has_elements(extent e)
+static bool has_elements(msda_runs e)
 {
     return e.batch > 0 && e.row > 0 && e.head > 0 && e.run > 0;
 }
@@ -276,7 +271,7 @@ typedef struct axis {
 } axis;
 
 /* The three axes of a tensor, the smallest stride first. */
-static void sort_axes(axis axes[3], extent e, const msda_stride *stride)
+static void sort_axes(axis axes[3], msda_runs e, const msda_stride *stride)
 {
     axes[0] = (axis){"head", e.head, stride->head};
     axes[1] = (axis){"row", e.row, stride->row};
@@ -292,8 +287,8 @@ static void sort_axes(axis axes[3], extent e, const msda_stride *stride)
 /* Fills in dense strides, refuses negative and overlapping ones and tensors too large to address. */
 static msda_status complete_strides(msda_shape *shape, int tensor)
 {
-    const char *name = name_of(shape, tensor);
-    const extent e = extent_of(shape, tensor);
+    const char *name = msda_tensor_name(shape, tensor);
+    const msda_runs e = msda_runs_of(shape, tensor);
     msda_stride *stride = &shape->p.strides[tensor];
     const int64_t size = (int64_t)msda_dtype_size(msda_tensor_dtype(shape, (msda_tensor)tensor));
 
@@ -340,7 +335,7 @@ static msda_status complete_strides(msda_shape *shape, int tensor)
 
 size_t msda_extent(const msda_shape *shape, msda_tensor tensor)
 {
-    const extent e = extent_of(shape, tensor);
+    const msda_runs e = msda_runs_of(shape, tensor);
     if (!has_elements(e))
         return 0;
     const msda_stride *stride = &shape->p.strides[tensor];
@@ -432,7 +427,7 @@ typedef struct footprint {
 static footprint footprint_of(const msda_shape *shape, int tensor, const void *pointer)
 {
     const int64_t size = (int64_t)msda_dtype_size(msda_tensor_dtype(shape, (msda_tensor)tensor));
-    const extent e = extent_of(shape, tensor);
+    const msda_runs e = msda_runs_of(shape, tensor);
     axis axes[3];
     sort_axes(axes, e, &shape->p.strides[tensor]);
     footprint f = {(uintptr_t)pointer, e.run, 0};
@@ -469,7 +464,7 @@ static bool overlap(const msda_shape *shape, int a, const void *a_pointer, int b
     return !apart && f.step == g.step;
 }
 
-static const void *pointer_of(const msda_tensors *tensors, int tensor)
+const void *msda_tensor_pointer(const msda_tensors *tensors, msda_tensor tensor)
 {
     switch (tensor) {
     case MSDA_TENSOR_VALUE:
@@ -521,24 +516,24 @@ static bool is_required(const msda_shape *shape, int tensor, msda_direction dire
 static msda_status check_tensors(const msda_shape *shape, const msda_tensors *tensors, msda_direction direction)
 {
     for (int tensor = 0; tensor < MSDA_TENSOR_COUNT; ++tensor) {
-        const void *pointer = pointer_of(tensors, tensor);
+        const void *pointer = msda_tensor_pointer(tensors, tensor);
         const size_t size = msda_dtype_size(msda_tensor_dtype(shape, (msda_tensor)tensor));
         if (pointer == NULL && is_required(shape, tensor, direction) && msda_extent(shape, (msda_tensor)tensor) > 0)
-            return msda_fail(MSDA_STATUS_NULL_POINTER, "%s is null", name_of(shape, tensor));
+            return msda_fail(MSDA_STATUS_NULL_POINTER, "%s is null", msda_tensor_name(shape, tensor));
         if ((uintptr_t)pointer % size != 0)
             return msda_fail(MSDA_STATUS_MISALIGNED, "%s is at %p, expected a multiple of %zu bytes",
-                             name_of(shape, tensor), pointer, size);
+                             msda_tensor_name(shape, tensor), pointer, size);
     }
     for (int written = 0; written < MSDA_TENSOR_COUNT; ++written) {
-        const void *pointer = pointer_of(tensors, written);
+        const void *pointer = msda_tensor_pointer(tensors, written);
         if (pointer == NULL || !is_written(written))
             continue;
         for (int other = 0; other < MSDA_TENSOR_COUNT; ++other) {
-            const void *other_pointer = pointer_of(tensors, other);
+            const void *other_pointer = msda_tensor_pointer(tensors, other);
             const bool seen = other == written || (is_written(other) && other < written);
             if (other_pointer != NULL && !seen && overlap(shape, written, pointer, other, other_pointer))
-                return msda_fail(MSDA_STATUS_OVERLAP, "%s at %p overlaps %s at %p", name_of(shape, written), pointer,
-                                 name_of(shape, other), other_pointer);
+                return msda_fail(MSDA_STATUS_OVERLAP, "%s at %p overlaps %s at %p", msda_tensor_name(shape, written),
+                                 pointer, msda_tensor_name(shape, other), other_pointer);
         }
     }
     return MSDA_STATUS_SUCCESS;
@@ -619,11 +614,11 @@ msda_status msda_check_workspace(const msda_shape *shape, const msda_tensors *te
     if (size < needed)
         return msda_fail(MSDA_STATUS_WORKSPACE_TOO_SMALL, "workspace_size is %zu, expected >= %zu", size, needed);
     for (int tensor = 0; tensor < MSDA_TENSOR_COUNT; ++tensor) {
-        const uintptr_t first = (uintptr_t)pointer_of(tensors, tensor), begin = (uintptr_t)workspace;
+        const uintptr_t first = (uintptr_t)msda_tensor_pointer(tensors, tensor), begin = (uintptr_t)workspace;
         const size_t extent_size = msda_extent(shape, (msda_tensor)tensor);
         if (first != 0 && extent_size > 0 && first < begin + needed && begin < first + extent_size)
             return msda_fail(MSDA_STATUS_OVERLAP, "workspace at %p overlaps %s at %p", workspace,
-                             name_of(shape, tensor), (const void *)first);
+                             msda_tensor_name(shape, tensor), (const void *)first);
     }
     return MSDA_STATUS_SUCCESS;
 }

@@ -54,6 +54,17 @@ msda_status msda_open_fused_backward(msda_shape *shape, msda_tensors *tensors, c
 msda_status msda_check_workspace(const msda_shape *shape, const msda_tensors *tensors, const void *workspace,
                                  size_t size, size_t needed, size_t alignment);
 
+/* Elements of one tensor: batch x row x head runs of `run` elements each, msda_problem.strides apart. */
+typedef struct msda_runs {
+    int64_t batch, row, head, run;
+} msda_runs;
+
+msda_runs msda_runs_of(const msda_shape *shape, msda_tensor tensor);
+
+/* The caller's name of a tensor, such as "sampling_offsets", and its pointer. */
+const char *msda_tensor_name(const msda_shape *shape, msda_tensor tensor);
+const void *msda_tensor_pointer(const msda_tensors *tensors, msda_tensor tensor);
+
 /* Bytes from the first to past the last element of a tensor; 0 if it has none. Cannot overflow behind the door. */
 size_t msda_extent(const msda_shape *shape, msda_tensor tensor);
 
