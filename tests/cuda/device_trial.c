@@ -140,3 +140,18 @@ msda_status device_trial_backward(device_trial *d, cudaStream_t stream)
                ? msda_cuda_fused_backward(&d->host->problem, &fused_args, d->workspace, d->workspace_size, stream)
                : msda_cuda_backward(&d->host->problem, &args, d->workspace, d->workspace_size, stream);
 }
+
+void device_trial_run(device_trial *d, cudaStream_t stream)
+{
+    require_success(device_trial_forward(d, stream));
+    require_success(device_trial_backward(d, stream));
+}
+
+void device_trial_once(trial *t)
+{
+    device_trial d;
+    device_trial_open(&d, t);
+    device_trial_run(&d, NULL);
+    device_trial_fetch_outputs(&d, NULL);
+    device_trial_close(&d);
+}

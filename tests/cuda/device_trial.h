@@ -41,6 +41,12 @@ void device_trial_fetch_outputs(device_trial *d, cudaStream_t stream);
 msda_status device_trial_forward(device_trial *d, cudaStream_t stream);
 msda_status device_trial_backward(device_trial *d, cudaStream_t stream);
 
+/* Both, which must succeed; only queues. */
+void device_trial_run(device_trial *d, cudaStream_t stream);
+
+/* Opens, runs on the default stream, fetches, closes. */
+void device_trial_once(trial *t);
+
 /* Fails the test unless a status is SUCCESS, with the library's text. */
 void require_success(msda_status status);
 

@@ -13,7 +13,12 @@ typedef struct kernel_row {
     int32_t head_dim; /* 0: any */
 } kernel_row;
 
-enum { dtype_f64 = MSDA_DTYPE_F64, dtype_f32 = MSDA_DTYPE_F32, dtype_f16 = MSDA_DTYPE_F16, dtype_bf16 = MSDA_DTYPE_BF16 };
+enum {
+    dtype_f64 = MSDA_DTYPE_F64,
+    dtype_f32 = MSDA_DTYPE_F32,
+    dtype_f16 = MSDA_DTYPE_F16,
+    dtype_bf16 = MSDA_DTYPE_BF16
+};
 #define MSDA_ANY 0
 #define MSDA_KERNEL(value, point, head_dim)                                                                            \
     {#value "_" #point "_" #head_dim, (msda_dtype)dtype_##value, (msda_dtype)dtype_##point, head_dim},
@@ -29,27 +34,12 @@ static const int32_t any_head_dims[] = {1, 3, 8, 33, 80};
 static void check_on_device(trial *t)
 {
     expectation e;
-    device_trial d;
     expectation_open(&e, t);
-    device_trial_open(&d, t);
-    require_success(device_trial_forward(&d, NULL));
-    require_success(device_trial_backward(&d, NULL));
-    device_trial_fetch_outputs(&d, NULL);
+    device_trial_once(t);
     for (int tensor = 0; tensor < MSDA_TENSOR_COUNT; ++tensor)
         if (trial_is_output((msda_tensor)tensor))
             expectation_check(&e, t, (msda_tensor)tensor);
-    device_trial_close(&d);
     expectation_close(&e);
-}
-
-static void run_only(trial *t)
-{
-    device_trial d;
-    device_trial_open(&d, t);
-    require_success(device_trial_forward(&d, NULL));
-    require_success(device_trial_backward(&d, NULL));
-    REQUIRE(cudaDeviceSynchronize());
-    device_trial_close(&d);
 }
 
 static msda_problem problem_for(const kernel_row *row, int32_t head_dim)
@@ -118,7 +108,7 @@ static void test_many_queries(void **state)
         if (full_or_few(1, 0))
             check_against_cpu(&t);
         else
-            run_only(&t);
+            device_trial_once(&t);
         trial_close(&t);
     }
 }
@@ -202,9 +192,9 @@ static void test_nothing_to_sample(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_row),           cmocka_unit_test(test_many_queries),
-        cmocka_unit_test(test_unaligned_rows),      cmocka_unit_test(test_options),
-        cmocka_unit_test(test_gradients_in_f32),    cmocka_unit_test(test_each_unwanted_gradient),
+        cmocka_unit_test(test_every_row),         cmocka_unit_test(test_many_queries),
+        cmocka_unit_test(test_unaligned_rows),    cmocka_unit_test(test_options),
+        cmocka_unit_test(test_gradients_in_f32),  cmocka_unit_test(test_each_unwanted_gradient),
         cmocka_unit_test(test_nothing_to_sample),
     };
     return RUN_PROGRAM(argc, argv, &backend_cuda, tests);
