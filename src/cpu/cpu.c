@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU back end's entry points: check, select, lay out the workspace, run. The only file with threads. */
+#include "cpu_table.h"
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+#define WORKSPACE_ALIGNMENT 64
+
+/* Items of a pass whose neighbours share cache lines are handed out in runs of this many. */
+#define RUN 16
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        const msda_status status_ = (call);                                                                            \
+        if (status_ != MSDA_STATUS_SUCCESS)                                                                            \
+            return status_;                                                                                            \
+    } while (0)
+
+/* ---- threads ---------------------------------------------------------------------------------------------------- */
+
+static msda_status check_threads(int num_threads)
+{
+    if (num_threads < 0)
+        return msda_fail(MSDA_STATUS_INVALID_PROBLEM, "num_threads is %d, expected >= 0", num_threads);
+    return MSDA_STATUS_SUCCESS;
+}
+
+static int threads_for(int num_threads)
+{
+#if defined(_OPENMP)
+    if (num_threads == 0)
+        return omp_in_parallel() ? 1 : omp_get_max_threads();
+    return num_threads;
+#else
+    (void)num_threads;
+    return 1;
+#endif
+}
+
+static void *scratch_of_thread(const msda_cpu_job *job)
+{
+#if defined(_OPENMP)
+    const size_t thread = (size_t)omp_get_thread_num();
+#else
+    const size_t thread = 0;
+#endif
+    if (job->plan.scratch_size == 0)
+        return NULL;
+    return (unsigned char *)job->workspace + job->plan.scratch_offset + thread * job->plan.scratch_size;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* guided: a thread takes a long stretch first, whose items share its cache, and short ones at the end. */
+static void run_neighbours(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
+{
+    const int64_t runs = (items + RUN - 1) / RUN;
+#pragma omp parallel for num_threads(threads) schedule(guided)
+    for (int64_t run = 0; run < runs; ++run)
+        pass->run(job, scratch_of_thread(job), run * RUN, smaller((run + 1) * RUN, items));
+}
+
+static void run_one_by_one(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
+{
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (int64_t item = 0; item < items; ++item)
+        pass->run(job, scratch_of_thread(job), item, item + 1);
+}
+
+static void run_pass(const msda_cpu_pass *pass, const msda_cpu_job *job, int threads)
+{
+    const int64_t items = pass->count ? pass->count(job) : 0;
+    if (items == 0)
+        return;
+    if (pass->neighbours)
+        run_neighbours(pass, job, items, threads);
+    else
+        run_one_by_one(pass, job, items, threads);
+}
+
+/* ---- forward and backward of either form ------------------------------------------------------------------------- */
+
+static msda_status run_forward(const msda_cpu_job *job, int num_threads)
+{
+    TRY(check_threads(num_threads));
+    run_pass(&msda_cpu_select(&job->shape)->forward, job, threads_for(num_threads));
+    return MSDA_STATUS_SUCCESS;
+}
+
+static msda_status run_backward(msda_cpu_job *job, void *workspace, size_t workspace_size, int num_threads)
+{
+    TRY(check_threads(num_threads));
+    const int threads = threads_for(num_threads);
+    msda_cpu_plan_backward(&job->plan, &job->shape, threads);
+    TRY(msda_check_workspace(&job->shape, &job->tensors, workspace, workspace_size, job->plan.workspace_size,
+                             WORKSPACE_ALIGNMENT));
+    job->workspace = workspace;
+    const msda_cpu_row *row = msda_cpu_select(&job->shape);
+    for (int i = 0; i < MSDA_CPU_BACKWARD_PASSES; ++i)
+        run_pass(&row->backward[i], job, threads);
+    return MSDA_STATUS_SUCCESS;
+}
+
+static msda_status find_workspace(const msda_problem *problem, int fused, int num_threads, size_t *size)
+{
+    msda_shape shape;
+    msda_cpu_plan plan;
+    if (size == NULL)
+        return msda_fail(MSDA_STATUS_NULL_POINTER, "size is null");
+    TRY(msda_shape_init(&shape, problem, fused));
+    TRY(check_threads(num_threads));
+    msda_cpu_plan_backward(&plan, &shape, threads_for(num_threads));
+    *size = plan.workspace_size;
+    return MSDA_STATUS_SUCCESS;
+}
+
+/* ---- entry points ------------------------------------------------------------------------------------------------ */
+
+msda_status msda_cpu_forward(const msda_problem *problem, const msda_forward_args *args, int num_threads)
+{
+    msda_cpu_job job = {0};
+    TRY(msda_open_forward(&job.shape, &job.tensors, problem, args));
+    return run_forward(&job, num_threads);
+}
+
+msda_status msda_cpu_fused_forward(const msda_problem *problem, const msda_fused_forward_args *args, int num_threads)
+{
+    msda_cpu_job job = {0};
+    TRY(msda_open_fused_forward(&job.shape, &job.tensors, problem, args));
+    return run_forward(&job, num_threads);
+}
+
+msda_status msda_cpu_backward(const msda_problem *problem, const msda_backward_args *args, void *workspace,
+                              size_t workspace_size, int num_threads)
+{
+    msda_cpu_job job = {0};
+    TRY(msda_open_backward(&job.shape, &job.tensors, problem, args));
+    return run_backward(&job, workspace, workspace_size, num_threads);
+}
+
+msda_status msda_cpu_fused_backward(const msda_problem *problem, const msda_fused_backward_args *args, void *workspace,
+                                    size_t workspace_size, int num_threads)
+{
+    msda_cpu_job job = {0};
+    TRY(msda_open_fused_backward(&job.shape, &job.tensors, problem, args));
+    return run_backward(&job, workspace, workspace_size, num_threads);
+}
+
+msda_status msda_cpu_backward_workspace(const msda_problem *problem, int num_threads, size_t *size)
+{
+    return find_workspace(problem, 0, num_threads, size);
+}
+
+msda_status msda_cpu_fused_backward_workspace(const msda_problem *problem, int num_threads, size_t *size)
+{
+    return find_workspace(problem, 1, num_threads, size);
+}
+
+const char *msda_cpu_kernel_name(const msda_problem *problem)
+{
+    msda_shape shape;
+    return msda_shape_init(&shape, problem, 0) == MSDA_STATUS_SUCCESS ? msda_cpu_select(&shape)->name : "";
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CPU's kernels: a row is one line of kernels.def for one instruction set, and holds passes; a pass is a number of
+ * independent items, each of which owns what it writes, so that threads may take them in any order.
+ */
+#ifndef MSDA_CPU_TABLE_H
+#define MSDA_CPU_TABLE_H
+
+#include "../shape.h"
+#include "cpu_isa.h"
+#include "cpu_plan.h"
+
+/* What a pass works on. */
+typedef struct msda_cpu_job {
+    msda_shape shape;
+    msda_tensors tensors;
+    msda_cpu_plan plan;
+    void *workspace;
+} msda_cpu_job;
+
+typedef struct msda_cpu_pass {
+    /* 0 where the job does not ask for what the pass makes. */
+    int64_t (*count)(const msda_cpu_job *job);
+    /* scratch: the thread's own part of the workspace, plan.scratch_size bytes. */
+    void (*run)(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last);
+    /* Whether neighbouring items share cache lines: then a thread takes many at once, else one at a time. */
+    int neighbours;
+} msda_cpu_pass;
+
+#define MSDA_CPU_BACKWARD_PASSES 4
+
+typedef struct msda_cpu_row {
+    const char *name;
+    msda_dtype value_dtype, point_dtype;
+    int32_t head_dim; /* 0: any */
+    msda_cpu_pass forward;
+    msda_cpu_pass backward[MSDA_CPU_BACKWARD_PASSES]; /* in this order; unused ones at the end are empty */
+} msda_cpu_row;
+
+/* The first row of the kernel list that fits, in the instruction set in use. Every problem has one. */
+const msda_cpu_row *msda_cpu_select(const msda_shape *shape);
+
+/* What each pass counts its items with. */
+int64_t msda_cpu_count_queries(const msda_cpu_job *job);         /* (n, q): forward */
+int64_t msda_cpu_count_statistics(const msda_cpu_job *job);      /* (n, q): softmax, fused form */
+int64_t msda_cpu_count_point_gradients(const msda_cpu_job *job); /* (n, q) */
+int64_t msda_cpu_count_value_gradients(const msda_cpu_job *job); /* plan.value_items */
+int64_t msda_cpu_count_gaps(const msda_cpu_job *job);            /* (n): rows of value that no level covers */
+
+/* Zeroes the rows of grad_value that no level covers; items are (n). */
+void msda_cpu_clear_gaps(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last);
+
+/* The rows of one instruction set, ended by an empty one; null where the build has none. */
+extern const msda_cpu_row msda_cpu_rows_scalar[];
+#if MSDA_CPU_X86
+extern const msda_cpu_row msda_cpu_rows_avx2[];
+extern const msda_cpu_row msda_cpu_rows_avx512[];
+#elif MSDA_CPU_ARM64
+extern const msda_cpu_row msda_cpu_rows_neon[];
+#endif
+
+#endif
