@@ -22,27 +22,34 @@ namespace
 
 /* ---- the stream's device ---------------------------------------------------------------------------------------- */
 
-/* Makes the stream's device the thread's current one for as long as it lives. */
+/*
+ * For as long as it lives, the thread's current device is the stream's, and the thread may do what a capture of a graph
+ * could suffer from. Nothing that we do is of that kind, but CUDA loads a kernel when it is first asked for, which is.
+ */
 class device_scope
 {
   public:
     msda_status enter(cudaStream_t stream)
     {
-        TRY(report(cudaGetDevice(&callers_), "cudaGetDevice"));
-        device_ = callers_;
-        /* The default streams are those of the current device, and asking about them could disturb a graph capture. */
+        TRY(report(cudaGetDevice(&callers_device_), "cudaGetDevice"));
+        device_ = callers_device_;
+        /* The default streams are those of the current device, and asking about them could disturb a capture. */
         const bool is_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
         if (!is_default)
             TRY(report(cudaStreamGetDevice(stream, &device_), "cudaStreamGetDevice"));
-        if (device_ != callers_)
+        if (device_ != callers_device_)
             TRY(report(cudaSetDevice(device_), "cudaSetDevice"));
+        TRY(report(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode"));
+        entered_ = true;
         return MSDA_STATUS_SUCCESS;
     }
 
     ~device_scope()
     {
-        if (device_ != callers_)
-            cudaSetDevice(callers_);
+        if (entered_)
+            cudaThreadExchangeStreamCaptureMode(&mode_);
+        if (device_ != callers_device_)
+            cudaSetDevice(callers_device_);
     }
 
     int device() const
@@ -60,7 +67,9 @@ class device_scope
 
   private:
     error_slot errors_;
-    int callers_ = 0, device_ = 0;
+    int callers_device_ = 0, device_ = 0;
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed; /* the caller's, once entered */
+    bool entered_ = false;
 };
 
 /* ---- clearing: what an empty problem leaves to do ----------------------------------------------------------------- */
@@ -125,29 +134,15 @@ cudaError_t clear_outputs(const msda_shape &shape, const msda_tensors &tensors, 
 /* Bit d: a kernel image was found on device d. Devices past the last bit are asked every time. */
 std::atomic<uint64_t> devices_with_image;
 
-/*
- * Every kernel is compiled for the same architectures, so one speaks for all. Loading it is not allowed in a thread that
- * captures a graph, unless the thread says that it does not mean the graph.
- */
-cudaError_t load_image()
-{
-    cudaFuncAttributes attributes;
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode);
-    if (error != cudaSuccess)
-        return error;
-    error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(clear_kernel));
-    const cudaError_t restored = cudaThreadExchangeStreamCaptureMode(&mode);
-    return error != cudaSuccess ? error : restored;
-}
-
+/* Every kernel is compiled for the same architectures, so one speaks for all. */
 msda_status check_image(const device_scope &scope)
 {
     const int device = scope.device();
     const uint64_t bit = device < 64 ? uint64_t(1) << device : 0;
     if (devices_with_image.load(std::memory_order_relaxed) & bit)
         return MSDA_STATUS_SUCCESS;
-    const cudaError_t error = load_image();
+    cudaFuncAttributes attributes;
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(clear_kernel));
     switch (error) {
     case cudaSuccess:
         devices_with_image.fetch_or(bit, std::memory_order_relaxed);
