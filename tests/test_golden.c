@@ -4,7 +4,6 @@
  * and accumulate mode: in f64 and f32 element by element within derived bounds, in 16 bits (where rounding the inputs
  * moves the answer too) by the relative norm over a tensor.
  */
-#define _DEFAULT_SOURCE
 #include "bounds.h"
 #include "trial.h"
 
@@ -121,12 +120,9 @@ static void open_case(trial *t, const char *name, msda_dtype dtype)
 }
 
 /* The relative norm that the operator's definition grants 16-bit storage; rounding the inputs is in it. */
-static double allowed_norm(const trial *t, msda_tensor tensor)
+static double allowed_norm(const trial *t)
 {
-    const int is_native = tensor == MSDA_TENSOR_GRAD_VALUE && t->problem.accumulate == MSDA_ACCUMULATE_NATIVE;
-    if (t->problem.value_dtype == MSDA_DTYPE_F16)
-        return is_native ? 2e-2 : 1e-3;
-    return is_native ? 1e-1 : 8e-3;
+    return t->problem.value_dtype == MSDA_DTYPE_F16 ? 1e-3 : 8e-3;
 }
 
 static void check_norm(const trial *t, msda_tensor tensor, const expectation *e)
@@ -137,10 +133,10 @@ static void check_norm(const trial *t, msda_tensor tensor, const expectation *e)
         error += (got - answer) * (got - answer);
         norm += answer * answer;
     }
-    if (!(sqrt(error) <= allowed_norm(t, tensor) * sqrt(norm)))
+    if (!(sqrt(error) <= allowed_norm(t) * sqrt(norm)))
         fail_msg("%s: %s: %s, value %s: relative norm of the error is %.3g, allowed %.3g", backend_label(), t->name,
                  trial_tensor_name(t, tensor), element_name(t->problem.value_dtype), sqrt(error / norm),
-                 allowed_norm(t, tensor));
+                 allowed_norm(t));
 }
 
 /* Puts the golden answer in the place of naive's; 0 if the case does not tell this tensor. */
@@ -156,6 +152,26 @@ static int read_expected(expectation *e, msda_tensor tensor)
     return told;
 }
 
+/* Sums in 16 bits are off by more with every hit on a pixel: no figure for a whole tensor holds. */
+static int is_rounded_each_time(const trial *t, msda_tensor tensor)
+{
+    return element_size(t->problem.value_dtype) == 2 && tensor == MSDA_TENSOR_GRAD_VALUE &&
+           t->problem.accumulate == MSDA_ACCUMULATE_NATIVE;
+}
+
+/* First against naive on the numbers as they are stored, then against the case's answer. */
+static int check_tensor(const trial *t, msda_tensor tensor, expectation *e)
+{
+    expectation_check(e, t, tensor);
+    if (!read_expected(e, tensor))
+        return 0;
+    if (element_size(t->problem.value_dtype) != 2)
+        expectation_check(e, t, tensor);
+    else if (!is_rounded_each_time(t, tensor))
+        check_norm(t, tensor, e);
+    return 1;
+}
+
 static void check_case(const char *name, msda_dtype dtype, msda_accumulate accumulate)
 {
     trial t;
@@ -166,15 +182,9 @@ static void check_case(const char *name, msda_dtype dtype, msda_accumulate accum
     expectation_open(&e, &t);
     trial_forward(&t);
     trial_backward(&t);
-    for (int tensor = 0; tensor < MSDA_TENSOR_COUNT; ++tensor) {
-        if (!trial_is_output((msda_tensor)tensor) || !read_expected(&e, (msda_tensor)tensor))
-            continue;
-        ++num_told;
-        if (element_size(dtype) == 2)
-            check_norm(&t, (msda_tensor)tensor, &e);
-        else
-            expectation_check(&e, &t, (msda_tensor)tensor);
-    }
+    for (int tensor = 0; tensor < MSDA_TENSOR_COUNT; ++tensor)
+        if (trial_is_output((msda_tensor)tensor))
+            num_told += check_tensor(&t, (msda_tensor)tensor, &e);
     assert_true(num_told > 0);
     expectation_close(&e);
     trial_close(&t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Statuses and their texts, the error text of each thread, the version, and what a build without CUDA answers. */
-#include "backend.h"
+#include "trial.h"
 
 #include <pthread.h>
 
@@ -114,16 +114,20 @@ static void kernel_names_are_empty_for_invalid_problems(void **state)
     assert_string_equal(msda_cuda_kernel_name(NULL), "");
 }
 
+/* What is wrong is told as in every build; what is right is not built. */
 static void cuda_answers_not_built(void **state)
 {
     (void)state;
     if (msda_cuda_is_built())
         skip();
+    trial plain, fused;
     const msda_problem problem = problem_of(rich_problem);
-    const msda_forward_args forward = {0};
-    const msda_backward_args backward = {0};
-    const msda_fused_forward_args fused_forward = {0};
-    const msda_fused_backward_args fused_backward = {0};
+    trial_open(&plain, &problem, 0);
+    trial_open(&fused, &problem, 1);
+    const msda_forward_args forward = trial_forward_args(&plain);
+    const msda_backward_args backward = trial_backward_args(&plain);
+    const msda_fused_forward_args fused_forward = trial_fused_forward_args(&fused);
+    const msda_fused_backward_args fused_backward = trial_fused_backward_args(&fused);
     size_t size = 1;
     int count = 1;
     assert_int_equal(msda_cuda_forward(&problem, &forward, NULL), MSDA_STATUS_NOT_BUILT);
@@ -137,6 +141,8 @@ static void cuda_answers_not_built(void **state)
     assert_string_equal(msda_cuda_architectures(), "");
     assert_string_equal(msda_cuda_kernel_name(&problem), "");
     assert_non_null(strstr(msda_last_error(), "CUDA"));
+    trial_close(&plain);
+    trial_close(&fused);
 }
 
 int main(int argc, char **argv)
