@@ -8,9 +8,6 @@
 
 #define WORKSPACE_ALIGNMENT 64
 
-/* Items of a pass whose neighbours share cache lines are handed out in runs of this many. */
-#define RUN 16
-
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
         const msda_status status_ = (call);                                                                            \
@@ -56,13 +53,13 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* guided: a thread takes a long stretch first, whose items share its cache, and short ones at the end. */
-static void run_neighbours(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
+/* guided: a thread takes many stretches first, whose items share its cache, and few at the end. */
+static void run_stretches(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
 {
-    const int64_t runs = (items + RUN - 1) / RUN;
+    const int64_t length = pass->stretch, stretches = (items + length - 1) / length;
 #pragma omp parallel for num_threads(threads) schedule(guided)
-    for (int64_t run = 0; run < runs; ++run)
-        pass->run(job, scratch_of_thread(job), run * RUN, smaller((run + 1) * RUN, items));
+    for (int64_t i = 0; i < stretches; ++i)
+        pass->run(job, scratch_of_thread(job), i * length, smaller((i + 1) * length, items));
 }
 
 static void run_one_by_one(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
@@ -77,8 +74,8 @@ static void run_pass(const msda_cpu_pass *pass, const msda_cpu_job *job, int thr
     const int64_t items = pass->count ? pass->count(job) : 0;
     if (items == 0)
         return;
-    if (pass->neighbours)
-        run_neighbours(pass, job, items, threads);
+    if (pass->stretch > 0)
+        run_stretches(pass, job, items, threads);
     else
         run_one_by_one(pass, job, items, threads);
 }

@@ -1,66 +1,127 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu_plan.h"
 
-/* Items a thread should find, so that unequal ones balance. */
-#define ITEMS_PER_THREAD 2
+#include <stdbool.h>
 
-/* Cutting a level into bands costs a look at all its points for each band, so an image may be large, but not endless. */
-#define LARGEST_IMAGE ((int64_t)32 << 20)
-
-#define SMALLEST_BLOCK 16
-#define LARGEST_BLOCK  64
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 static int64_t divide_up(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
 }
 
-/* Whole cache lines, so that threads share none. */
-static size_t whole_lines(int64_t bytes)
+/* ---- tiles of queries -------------------------------------------------------------------------------------------- */
+
+#define TILE_HEIGHT 8
+#define TILE_WIDTH  16
+#define RUN_LENGTH  8
+
+/* Whether query q is pixel q, level after level. If it only looks like that, no more than speed is lost. */
+static bool queries_are_pixels(const msda_shape *shape)
 {
-    return (size_t)divide_up(bytes, 64) * 64;
+    int64_t pixels = 0;
+    for (int l = 0; l < shape->p.num_levels; ++l)
+        pixels += (int64_t)shape->p.levels[l].height * shape->p.levels[l].width;
+    return shape->p.queries == pixels;
 }
 
-static int64_t items_without_bands(const msda_shape *shape, int32_t block_channels)
+static int64_t tiles_of_level(const msda_level *level)
 {
-    return (int64_t)shape->p.batch * shape->p.heads * divide_up(shape->p.head_dim, block_channels) *
-           shape->p.num_levels;
+    return divide_up(level->height, TILE_HEIGHT) * divide_up(level->width, TILE_WIDTH);
 }
 
-static void choose_blocks(msda_cpu_plan *plan, const msda_shape *shape, int64_t wanted)
+int64_t msda_cpu_count_tiles(const msda_shape *shape)
 {
-    plan->block_channels = SMALLEST_BLOCK;
-    while (plan->block_channels < LARGEST_BLOCK && plan->block_channels < shape->p.head_dim &&
-           items_without_bands(shape, 2 * plan->block_channels) >= wanted)
-        plan->block_channels *= 2;
-    plan->blocks = (int32_t)divide_up(shape->p.head_dim, plan->block_channels);
+    if (!queries_are_pixels(shape))
+        return divide_up(shape->p.queries, RUN_LENGTH);
+    int64_t tiles = 0;
+    for (int l = 0; l < shape->p.num_levels; ++l)
+        tiles += tiles_of_level(&shape->p.levels[l]);
+    return tiles;
 }
 
-static void choose_bands(msda_cpu_plan *plan, const msda_shape *shape, int64_t wanted)
+msda_cpu_tile msda_cpu_find_tile(const msda_shape *shape, int64_t tile)
 {
-    const int64_t items = items_without_bands(shape, plan->block_channels);
-    const int64_t bands_to_balance = items > 0 ? divide_up(wanted, items) : 1;
-    plan->first_item[0] = 0;
-    for (int l = 0; l < shape->p.num_levels; ++l) {
-        const msda_level *level = &shape->p.levels[l];
-        const int64_t line_size = (int64_t)level->width * plan->block_channels * (int64_t)sizeof(float);
-        const int64_t bands_to_fit = divide_up(level->height * line_size, LARGEST_IMAGE);
-        const int64_t bands = bands_to_balance > bands_to_fit ? bands_to_balance : bands_to_fit;
-        plan->band_height[l] = (int32_t)divide_up(level->height, bands);
-        plan->first_item[l + 1] = plan->first_item[l] + divide_up(level->height, plan->band_height[l]) *
-                                                            shape->p.batch * shape->p.heads * plan->blocks;
+    if (!queries_are_pixels(shape)) {
+        const int64_t first = tile * RUN_LENGTH;
+        return (msda_cpu_tile){first, RUN_LENGTH, 1, (int32_t)smaller(RUN_LENGTH, shape->p.queries - first)};
     }
+    const msda_level *level = shape->p.levels;
+    int64_t first_query = 0;
+    for (; tile >= tiles_of_level(level); ++level) {
+        tile -= tiles_of_level(level);
+        first_query += (int64_t)level->height * level->width;
+    }
+    const int64_t across = divide_up(level->width, TILE_WIDTH);
+    const int64_t x = tile % across * TILE_WIDTH, y = tile / across * TILE_HEIGHT;
+    return (msda_cpu_tile){first_query + y * level->width + x, level->width,
+                           (int32_t)smaller(TILE_HEIGHT, level->height - y),
+                           (int32_t)smaller(TILE_WIDTH, level->width - x)};
 }
 
-static int64_t largest_image(const msda_cpu_plan *plan, const msda_shape *shape)
+/* ---- items of the value gradient --------------------------------------------------------------------------------- */
+
+/* Items that a thread should find, so that unequal ones balance. */
+#define ITEMS_PER_THREAD 2
+
+#define SMALLEST_BLOCK 16
+#define LARGEST_BLOCK  64
+
+int64_t msda_cpu_count_value_items(const msda_cpu_plan *plan, const msda_shape *shape)
 {
-    int64_t largest = 0;
-    for (int l = 0; l < shape->p.num_levels; ++l) {
-        const int64_t size =
-            (int64_t)plan->band_height[l] * shape->p.levels[l].width * plan->block_channels * (int64_t)sizeof(float);
-        largest = size > largest ? size : largest;
-    }
-    return largest;
+    return (int64_t)plan->groups * plan->bands * shape->p.batch * shape->p.heads * plan->blocks;
+}
+
+static void set_block_channels(msda_cpu_plan *plan, const msda_shape *shape, int32_t block_channels)
+{
+    plan->block_channels = block_channels;
+    plan->blocks = (int32_t)divide_up(shape->p.head_dim, block_channels);
+}
+
+/*
+ * Cuts until there are enough items: between levels first, which costs least, then between channels, and between lines
+ * last, since each band looks at all points.
+ */
+static void cut_value_gradient(msda_cpu_plan *plan, const msda_shape *shape, int threads)
+{
+    const int64_t wanted = threads == 1 ? 1 : (int64_t)threads * ITEMS_PER_THREAD;
+    int32_t block_channels = SMALLEST_BLOCK;
+    while (block_channels < LARGEST_BLOCK && block_channels < shape->p.head_dim)
+        block_channels *= 2;
+    plan->groups = plan->bands = 1;
+    set_block_channels(plan, shape, block_channels);
+    if (msda_cpu_count_value_items(plan, shape) < wanted && shape->p.num_levels > 1)
+        plan->groups = shape->p.num_levels;
+    while (msda_cpu_count_value_items(plan, shape) < wanted && plan->block_channels > SMALLEST_BLOCK)
+        set_block_channels(plan, shape, plan->block_channels / 2);
+    const int64_t items = msda_cpu_count_value_items(plan, shape);
+    if (items > 0)
+        plan->bands = (int32_t)divide_up(wanted, items);
+}
+
+msda_cpu_value_item msda_cpu_find_value_item(const msda_cpu_plan *plan, const msda_shape *shape, int64_t item)
+{
+    const int64_t block = item % plan->blocks, m = item / plan->blocks % shape->p.heads;
+    const int64_t rest = item / plan->blocks / shape->p.heads;
+    const int64_t n = rest % shape->p.batch, band = rest / shape->p.batch % plan->bands;
+    const int64_t group = rest / shape->p.batch / plan->bands;
+    return (msda_cpu_value_item){.first_level = plan->groups == 1 ? 0 : (int32_t)group,
+                                 .last_level = plan->groups == 1 ? shape->p.num_levels : (int32_t)group + 1,
+                                 .band = (int32_t)band,
+                                 .n = n,
+                                 .m = m,
+                                 .first_channel = block * plan->block_channels};
+}
+
+/* ---- workspace --------------------------------------------------------------------------------------------------- */
+
+int msda_cpu_sums_in_image(const msda_shape *shape)
+{
+    return shape->p.accumulate != MSDA_ACCUMULATE_NATIVE &&
+           (shape->p.grad_value_dtype == MSDA_DTYPE_F16 || shape->p.grad_value_dtype == MSDA_DTYPE_BF16);
 }
 
 static int64_t reference_length(const msda_shape *shape)
@@ -77,46 +138,30 @@ static int64_t reference_length(const msda_shape *shape)
     }
 }
 
-/* The fused form holds a head's weights and their gradients, and a query's reference gradients. */
-static int64_t query_scratch(const msda_cpu_plan *plan, const msda_shape *shape)
+/* Bytes of so many f32, in whole cache lines, so that threads share none. */
+static size_t whole_lines(int64_t floats)
 {
-    return shape->fused ? (2 * plan->padded_points + plan->reference_length) * (int64_t)sizeof(float) : 0;
+    return (size_t)divide_up(floats, 16) * 64;
 }
 
 void msda_cpu_plan_backward(msda_cpu_plan *plan, const msda_shape *shape, int threads)
 {
-    const int64_t wanted = (int64_t)threads * ITEMS_PER_THREAD;
-    choose_blocks(plan, shape, threads == 1 ? 0 : wanted);
-    choose_bands(plan, shape, threads == 1 ? 0 : wanted);
-
-    plan->padded_points = divide_up(shape->num_points, LARGEST_BLOCK) * LARGEST_BLOCK;
+    const msda_problem *p = &shape->p;
+    *plan = (msda_cpu_plan){0};
+    if (p->value_dtype == MSDA_DTYPE_F64)
+        return; /* naive needs none of this */
+    cut_value_gradient(plan, shape, threads);
+    plan->padded_points = divide_up(shape->num_points, 64) * 64;
     plan->reference_length = reference_length(shape);
-    plan->scratch_offset = plan->scratch_size = plan->workspace_size = 0;
-    if (shape->p.value_dtype == MSDA_DTYPE_F64 || shape->p.head_dim == 0)
-        return; /* naive needs none */
-    const int64_t statistics = shape->fused ? (int64_t)shape->p.batch * shape->p.queries * shape->p.heads : 0;
-    const int64_t image = largest_image(plan, shape);
-    const int64_t gradients = query_scratch(plan, shape);
-    plan->scratch_offset = whole_lines(statistics * 2 * (int64_t)sizeof(float));
-    plan->scratch_size = whole_lines(image > gradients ? image : gradients);
-    plan->workspace_size = plan->scratch_offset + (size_t)threads * plan->scratch_size;
-}
 
-msda_cpu_value_item msda_cpu_find_value_item(const msda_cpu_plan *plan, const msda_shape *shape, int64_t item)
-{
-    int32_t l = 0;
-    while (item >= plan->first_item[l + 1])
-        ++l;
-    const int64_t heads = shape->p.heads, batch = shape->p.batch;
-    const int64_t inside = item - plan->first_item[l];
-    const int64_t block = inside % plan->blocks, m = inside / plan->blocks % heads;
-    const int64_t n = inside / plan->blocks / heads % batch;
-    const int64_t first_line = inside / plan->blocks / heads / batch * plan->band_height[l];
-    const int64_t end = first_line + plan->band_height[l], height = shape->p.levels[l].height;
-    return (msda_cpu_value_item){.level = l,
-                                 .first_line = (int32_t)first_line,
-                                 .last_line = (int32_t)(end < height ? end : height),
-                                 .n = n,
-                                 .m = m,
-                                 .first_channel = block * plan->block_channels};
+    /* Per head: largest logit and inverse sum. Per thread: a head's weights and their gradients, the
+     * references of a tile. */
+    const int64_t statistics = shape->fused ? (int64_t)p->batch * p->queries * p->heads * 2 : 0;
+    const int64_t image = msda_cpu_sums_in_image(shape) ? p->batch * p->value_length * p->heads * p->head_dim : 0;
+    const int64_t scratch =
+        shape->fused ? 2 * plan->padded_points + TILE_HEIGHT * TILE_WIDTH * plan->reference_length : 0;
+    plan->image_offset = whole_lines(statistics);
+    plan->scratch_offset = plan->image_offset + whole_lines(image);
+    plan->scratch_size = whole_lines(scratch);
+    plan->workspace_size = plan->scratch_offset + (size_t)threads * plan->scratch_size;
 }

@@ -8,79 +8,79 @@
 
 /* ---- how many items a pass has ---------------------------------------------------------------------------------- */
 
-int64_t msda_cpu_count_queries(const msda_cpu_job *job)
+int64_t msda_cpu_count_forward(const msda_cpu_job *job)
 {
-    return (int64_t)job->shape.p.batch * job->shape.p.queries;
+    return job->shape.p.batch * msda_cpu_count_tiles(&job->shape);
 }
 
 int64_t msda_cpu_count_statistics(const msda_cpu_job *job)
 {
     const msda_tensors *t = &job->tensors;
     const bool wanted = t->grad_value || t->grad_locations || t->grad_weights || t->grad_references;
-    return job->shape.fused && wanted ? msda_cpu_count_queries(job) : 0;
+    return job->shape.fused && wanted ? msda_cpu_count_forward(job) : 0;
 }
 
 int64_t msda_cpu_count_point_gradients(const msda_cpu_job *job)
 {
     const msda_tensors *t = &job->tensors;
-    return t->grad_locations || t->grad_weights || t->grad_references ? msda_cpu_count_queries(job) : 0;
+    return t->grad_locations || t->grad_weights || t->grad_references ? msda_cpu_count_forward(job) : 0;
 }
 
 int64_t msda_cpu_count_value_gradients(const msda_cpu_job *job)
 {
-    return job->tensors.grad_value ? job->plan.first_item[job->shape.p.num_levels] : 0;
+    return job->tensors.grad_value ? msda_cpu_count_value_items(&job->plan, &job->shape) : 0;
 }
 
-int64_t msda_cpu_count_gaps(const msda_cpu_job *job)
+static int64_t count_value_rows(const msda_cpu_job *job)
 {
-    const bool adds = (job->shape.p.flags & MSDA_FLAG_ADD_TO_GRADIENTS) != 0;
-    return job->tensors.grad_value && !adds ? job->shape.p.batch : 0;
+    return job->tensors.grad_value ? job->shape.p.batch * job->shape.p.value_length : 0;
 }
 
-/* ---- rows of value that no level covers -------------------------------------------------------------------------- */
-
-/* The end of the level that covers row r; r itself if none does. */
-static int64_t end_of_level_at(const msda_problem *p, int64_t r)
+int64_t msda_cpu_count_cleared(const msda_cpu_job *job)
 {
-    for (int l = 0; l < p->num_levels; ++l) {
-        const int64_t start = p->levels[l].start, end = start + (int64_t)p->levels[l].height * p->levels[l].width;
-        if (start <= r && r < end)
-            return end;
-    }
-    return r;
+    const bool adds_in_place =
+        (job->shape.p.flags & MSDA_FLAG_ADD_TO_GRADIENTS) != 0 && !msda_cpu_sums_in_image(&job->shape);
+    return adds_in_place ? 0 : count_value_rows(job);
 }
 
-static int64_t next_level_start(const msda_problem *p, int64_t r)
+int64_t msda_cpu_count_rounded(const msda_cpu_job *job)
 {
-    int64_t next = p->value_length;
-    for (int l = 0; l < p->num_levels; ++l)
-        if (p->levels[l].start >= r && p->levels[l].start < next)
-            next = p->levels[l].start;
-    return next;
+    return msda_cpu_sums_in_image(&job->shape) ? count_value_rows(job) : 0;
 }
 
-static void clear_rows(const msda_cpu_job *job, int64_t n, int64_t first, int64_t last)
+/* ---- clearing the sums of the value gradient ---------------------------------------------------------------------- */
+
+static void clear_image(const msda_cpu_job *job, int64_t first, int64_t last)
+{
+    const size_t row = (size_t)job->shape.p.heads * (size_t)job->shape.p.head_dim * sizeof(float);
+    memset((unsigned char *)job->workspace + job->plan.image_offset + (size_t)first * row, 0,
+           (size_t)(last - first) * row);
+}
+
+static void clear_row(const msda_cpu_job *job, int64_t n, int64_t row)
 {
     const msda_stride *stride = &job->shape.p.strides[MSDA_TENSOR_GRAD_VALUE];
     const size_t size = msda_dtype_size(job->shape.p.grad_value_dtype);
-    unsigned char *grad_value = job->tensors.grad_value;
-    for (int64_t r = first; r < last; ++r)
-        for (int64_t m = 0; m < job->shape.p.heads; ++m) {
-            const int64_t element = n * stride->batch + r * stride->row + m * stride->head;
-            memset(grad_value + (size_t)element * size, 0, (size_t)job->shape.p.head_dim * size);
-        }
+    unsigned char *to =
+        (unsigned char *)job->tensors.grad_value + (size_t)(n * stride->batch + row * stride->row) * size;
+    const size_t run = (size_t)job->shape.p.head_dim * size;
+    if (stride->head == job->shape.p.head_dim) {
+        memset(to, 0, run * (size_t)job->shape.p.heads);
+        return;
+    }
+    for (int64_t m = 0; m < job->shape.p.heads; ++m)
+        memset(to + (size_t)(m * stride->head) * size, 0, run);
 }
 
-void msda_cpu_clear_gaps(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last)
+void msda_cpu_clear(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last)
 {
     (void)scratch;
-    const msda_problem *p = &job->shape.p;
-    for (int64_t n = first; n < last; ++n)
-        for (int64_t r = end_of_level_at(p, 0); r < p->value_length; r = end_of_level_at(p, r)) {
-            const int64_t gap_end = next_level_start(p, r);
-            clear_rows(job, n, r, gap_end);
-            r = gap_end;
-        }
+    if (msda_cpu_sums_in_image(&job->shape)) {
+        clear_image(job, first, last);
+        return;
+    }
+    for (int64_t item = first; item < last; ++item)
+        clear_row(job, item / job->shape.p.value_length, item % job->shape.p.value_length);
 }
 
 /* ---- f64: the definition itself ---------------------------------------------------------------------------------- */
@@ -91,9 +91,14 @@ static int64_t count_naive_backward(const msda_cpu_job *job)
     return t->grad_value || t->grad_locations || t->grad_weights ? (int64_t)job->shape.p.batch * job->shape.p.heads : 0;
 }
 
+static int64_t count_naive_queries(const msda_cpu_job *job)
+{
+    return (int64_t)job->shape.p.batch * job->shape.p.queries;
+}
+
 static int64_t count_naive_references(const msda_cpu_job *job)
 {
-    return job->tensors.grad_references ? msda_cpu_count_queries(job) : 0;
+    return job->tensors.grad_references ? count_naive_queries(job) : 0;
 }
 
 static void naive_forward(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last)
@@ -119,7 +124,7 @@ static const msda_cpu_row f64_row = {
     MSDA_DTYPE_F64,
     MSDA_DTYPE_F64,
     0,
-    {msda_cpu_count_queries, naive_forward, 1},
+    {count_naive_queries, naive_forward, 1},
     {{count_naive_backward, naive_backward, 0}, {count_naive_references, naive_references, 1}}};
 
 /* ---- selection --------------------------------------------------------------------------------------------------- */

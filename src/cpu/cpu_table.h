@@ -23,11 +23,11 @@ typedef struct msda_cpu_pass {
     int64_t (*count)(const msda_cpu_job *job);
     /* scratch: the thread's own part of the workspace, plan.scratch_size bytes. */
     void (*run)(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last);
-    /* Whether neighbouring items share cache lines: then a thread takes many at once, else one at a time. */
-    int neighbours;
+    /* Neighbouring items share cache: a thread takes many at once, in stretches of so many. 0: one at a time. */
+    int stretch;
 } msda_cpu_pass;
 
-#define MSDA_CPU_BACKWARD_PASSES 4
+#define MSDA_CPU_BACKWARD_PASSES 5
 
 typedef struct msda_cpu_row {
     const char *name;
@@ -40,15 +40,16 @@ typedef struct msda_cpu_row {
 /* The first row of the kernel list that fits, in the instruction set in use. Every problem has one. */
 const msda_cpu_row *msda_cpu_select(const msda_shape *shape);
 
-/* What each pass counts its items with. */
-int64_t msda_cpu_count_queries(const msda_cpu_job *job);         /* (n, q): forward */
-int64_t msda_cpu_count_statistics(const msda_cpu_job *job);      /* (n, q): softmax, fused form */
-int64_t msda_cpu_count_point_gradients(const msda_cpu_job *job); /* (n, q) */
-int64_t msda_cpu_count_value_gradients(const msda_cpu_job *job); /* plan.value_items */
-int64_t msda_cpu_count_gaps(const msda_cpu_job *job);            /* (n): rows of value that no level covers */
+/* What the passes of all vector sets count their items with. */
+int64_t msda_cpu_count_forward(const msda_cpu_job *job);         /* (n, tile) */
+int64_t msda_cpu_count_statistics(const msda_cpu_job *job);      /* (n, tile): softmax, fused form */
+int64_t msda_cpu_count_point_gradients(const msda_cpu_job *job); /* (n, tile) */
+int64_t msda_cpu_count_cleared(const msda_cpu_job *job);         /* (n, row of value) */
+int64_t msda_cpu_count_value_gradients(const msda_cpu_job *job); /* the plan's */
+int64_t msda_cpu_count_rounded(const msda_cpu_job *job);         /* (n, row of value) */
 
-/* Zeroes the rows of grad_value that no level covers; items are (n). */
-void msda_cpu_clear_gaps(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last);
+/* Zeroes what the value gradient will be summed in; items are (n, row of value). */
+void msda_cpu_clear(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last);
 
 /* The rows of one instruction set, ended by an empty one; null where the build has none. */
 extern const msda_cpu_row msda_cpu_rows_scalar[];
