@@ -138,7 +138,7 @@ static bool read_text(const char *path, char text[MAX_FILE_SIZE + 1])
 bool msda_arguments_parse_file(const char *path, const msda_flag *flags, void *settings)
 {
     struct stat status;
-    if (stat(path, &status) != 0 && errno == ENOENT)
+    if (stat(path, &status) != 0)
         return true;
     static char text[MAX_FILE_SIZE + 1]; /* static, since texts are kept by pointer */
     if (!read_text(path, text))

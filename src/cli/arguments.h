@@ -29,7 +29,7 @@ typedef struct msda_flag {
  */
 bool msda_arguments_parse(int count, char **words, const msda_flag *flags, void *settings, const char **operand);
 
-/* The same for a file of flags separated by blanks, without quoting; a file that does not exist holds none. */
+/* The same for a file of flags separated by blanks, without quoting; a file that is not there holds none. */
 bool msda_arguments_parse_file(const char *path, const msda_flag *flags, void *settings);
 
 #endif

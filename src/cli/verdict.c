@@ -186,7 +186,7 @@ static void write_hint(msda_verdict *verdict, const double *computed, const msda
     }
     const long double scale = s->product / s->expected;
     if (error_after_scaling(computed, expected, scale) < 0.01L * s->error) {
-        snprintf(hint, size, "%s: out is %.6Lg times ref", scale < 0.0L ? "sign" : "scale", scale);
+        snprintf(hint, size, "%s: out is %.9Lg times ref", scale < 0.0L ? "sign" : "scale", scale);
         return;
     }
     if (cosine_swapped(computed, expected, s) > 0.99) {
@@ -196,7 +196,7 @@ static void write_hint(msda_verdict *verdict, const double *computed, const msda
     size_t first = 0;
     const size_t wrong =
         count_wrong(computed, expected, 8.0 * tolerance.rtol * s->max_expected + tolerance.floor, &first);
-    if (verdict->cosine > 0.9 && wrong > 0 && wrong <= s->finite / 10 + 1) {
+    if (verdict->cosine > 0.5 && wrong > 0 && wrong <= s->finite / 10 + 1) {
         write_index(index, sizeof index, expected, first);
         snprintf(hint, size, "few bad elements, borders? %zu of %zu, first %s", wrong, expected->count, index);
         return;
