@@ -121,8 +121,8 @@ static void test_unaligned_rows(void **state)
         if (rows[i].head_dim != 32)
             continue;
         msda_problem problem = problem_for(&rows[i], 32);
-        problem.strides[MSDA_TENSOR_VALUE].head = 33;
-        problem.strides[MSDA_TENSOR_VALUE].row = 33 * problem.heads;
+        const int64_t row = 33 * problem.heads;
+        problem.strides[MSDA_TENSOR_VALUE] = (msda_stride){row * problem.value_length, row, 33};
         problem.strides[MSDA_TENSOR_GRAD_VALUE] = problem.strides[MSDA_TENSOR_VALUE];
         run_modes(rows[i].name, problem);
     }
@@ -183,7 +183,7 @@ static void test_nothing_to_sample(void **state)
     run_modes("no queries", problem);
     problem = problem_of_level(2, 3, 2, 0, 3, 5, 2);
     run_modes("no channels", problem);
-    problem.strides[MSDA_TENSOR_GRAD_WEIGHTS] = (msda_stride){.row = 50, .head = 7};
+    problem.strides[MSDA_TENSOR_GRAD_WEIGHTS] = (msda_stride){.batch = 200, .row = 50, .head = 7};
     run_modes("no channels, strided gradient", problem);
     problem.flags = MSDA_FLAG_ADD_TO_GRADIENTS;
     run_modes("no channels, added to", problem);
