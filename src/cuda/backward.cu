@@ -2,16 +2,19 @@
 /*
  * Backward: which kernels run, in what memory.
  *
- * grad_value is summed in one of two ways, chosen from the problem alone:
- *   direct  the gather scatters as it goes, with atomic reductions: into grad_value itself, or, for 16-bit types with FP32,
- *           into an fp32 image that is rounded once at the end. Best where few points fall on a pixel (decoders).
- *   owned   every pixel is summed by its owner in a fixed order (backward_owned.cuh). Always for DETERMINISTIC; for FP32
- *           from `owned_from` points a row of value on.
- * NATIVE is direct in the storage type. The small gradients come from the gather in either case and are always written by
- * the lane that owns the point. The fused form turns them into those of offsets, logits and references in a last kernel.
+ * grad_value is summed in one of three ways, chosen from the problem alone:
+ *   direct  the gather scatters as it goes, with atomic reductions. Best where few points fall on a pixel (decoders);
+ *           always for NATIVE.
+ *   sorted  points are sorted by cell first and summed in registers, cell by cell, before the atomic reductions
+ *           (backward_sorted.cuh). For FP32 from `sorted_from` points a row of value on.
+ *   owned   every pixel is summed by its owner in a fixed order (backward_owned.cuh). Always for DETERMINISTIC.
+ * The first two sum in grad_value itself or, for 16-bit types with FP32, in an fp32 image that is rounded once at the end.
+ * The small gradients come from the gather in any case and are always written by the lane that owns the point. The fused
+ * form turns them into those of offsets, logits and references in a last kernel.
  */
 #include "backward_owned.cuh"
 #include "backward_points.cuh"
+#include "backward_sorted.cuh"
 #include "cuda_table.h"
 
 namespace msda
@@ -19,28 +22,32 @@ namespace msda
 namespace
 {
 
-/* Points for each row of value from which owners beat atomics; see docs/performance.md. */
-constexpr int64_t owned_from = 4;
+/* Points for each row of value from which sorting beats atomics; see docs/performance.md. */
+constexpr int64_t sorted_from = 4;
 
 constexpr size_t alignment = 256;
 
-struct plan {
-    bool owned, image;
-    /* offsets into the workspace, bytes */
-    size_t weight_gradients, location_gradients, softmax, image_at, offsets, list, total;
-};
+enum class method { direct, sorted, owned };
 
-bool is_owned(const msda_shape &shape)
+method method_of(const msda_shape &shape)
 {
     switch (shape.p.accumulate) {
     case MSDA_ACCUMULATE_DETERMINISTIC:
-        return true;
+        return method::owned;
     case MSDA_ACCUMULATE_NATIVE:
-        return false;
+        return method::direct;
     default:
-        return shape.p.queries * shape.num_points >= owned_from * shape.p.value_length;
+        return shape.p.queries * shape.num_points >= sorted_from * shape.p.value_length ? method::sorted
+                                                                                        : method::direct;
     }
 }
+
+struct plan {
+    method how;
+    bool image;
+    /* offsets into the workspace, bytes */
+    size_t weight_gradients, location_gradients, softmax, image_at, offsets, begins, rounds, list, total;
+};
 
 size_t take(size_t *total, size_t size)
 {
@@ -50,18 +57,23 @@ size_t take(size_t *total, size_t size)
 }
 
 /* Lanes over the channels: of a specialised head_dim, or of any. */
-template <class Value, int HeadDim> constexpr int lanes_of = HeadDim == MSDA_ANY ? 8 : HeadDim * int(sizeof(Value)) / 16;
+template <class Value, int HeadDim> constexpr int lanes_of = HeadDim == MSDA_ANY ? 8 : HeadDim *int(sizeof(Value)) / 16;
 
-/* Queries whose points are numbered in 32 bits, and counted four times over. */
-int64_t queries_at_once(const msda_shape &shape)
+template <int Lanes> tiling make_owned_tiling(const msda_shape &shape)
 {
-    const int64_t most = (int64_t(1) << 30) / shape.num_points;
-    return most < 1 ? 1 : most < shape.p.queries ? most : shape.p.queries;
+    return make_tiling(shape, true, [](const msda_level &, int &log2_width, int &log2_height) {
+        log2_width = log2_tile_width<Lanes>;
+        log2_height = log2_tile_height<Lanes>;
+    });
 }
 
-template <int Lanes> tiling tiling_of(const msda_shape &shape)
+void take_lists(const msda_shape &shape, const tiling &t, int bins, plan *to)
 {
-    return make_tiling(shape, queries_at_once(shape), tile_width<Lanes>, tile_height<Lanes>);
+    const size_t slices = size_t(shape.p.batch) * shape.p.heads;
+    to->offsets = take(&to->total, slices * t.chunks * bins * sizeof(unsigned));
+    to->begins = take(&to->total, slices * (bins + 1) * sizeof(unsigned));
+    to->rounds = take(&to->total, slices * (bins + 1) * sizeof(unsigned));
+    to->list = take(&to->total, slices * t.list_length * sizeof(unsigned));
 }
 
 template <class Value, int HeadDim> plan make_plan(const msda_shape &shape)
@@ -70,8 +82,9 @@ template <class Value, int HeadDim> plan make_plan(const msda_shape &shape)
     const msda_problem &p = shape.p;
     const size_t heads = size_t(p.batch) * p.queries * p.heads, points = heads * shape.num_points;
     plan to = {};
-    to.owned = is_owned(shape);
-    to.image = !to.owned && sizeof(Value) == 2 && p.grad_value_dtype != MSDA_DTYPE_F32 && p.accumulate != MSDA_ACCUMULATE_NATIVE;
+    to.how = method_of(shape);
+    to.image = to.how != method::owned && sizeof(Value) == 2 && p.grad_value_dtype != MSDA_DTYPE_F32 &&
+               p.accumulate != MSDA_ACCUMULATE_NATIVE;
     if (shape.fused) {
         to.weight_gradients = take(&to.total, points * sizeof(Real));
         to.location_gradients = take(&to.total, points * 2 * sizeof(Real));
@@ -79,12 +92,14 @@ template <class Value, int HeadDim> plan make_plan(const msda_shape &shape)
     }
     if (to.image)
         to.image_at = take(&to.total, size_t(p.batch) * p.value_length * p.heads * p.head_dim * sizeof(float));
-    if (to.owned) {
+    if (to.how == method::sorted) {
+        const tiling t = make_sorted_tiling(shape);
+        take_lists(shape, t, bins_of_pass(t), &to);
+    } else if (to.how == method::owned) {
         /* Which lanes run depends on the pointers' alignment, so there is room for either. */
-        const tiling exact = tiling_of<lanes_of<Value, HeadDim>>(shape), any = tiling_of<8>(shape);
-        const int64_t offsets = offsets_of_slice(exact) > offsets_of_slice(any) ? offsets_of_slice(exact) : offsets_of_slice(any);
-        to.offsets = take(&to.total, size_t(p.batch) * p.heads * offsets * sizeof(unsigned));
-        to.list = take(&to.total, size_t(p.batch) * p.heads * exact.points_capacity * sizeof(unsigned));
+        const tiling exact = make_owned_tiling<lanes_of<Value, HeadDim>>(shape), any = make_owned_tiling<8>(shape);
+        take_lists(shape, exact, bins_of_pass(exact) > bins_of_pass(any) ? bins_of_pass(exact) : bins_of_pass(any),
+                   &to);
     }
     return to;
 }
@@ -96,7 +111,8 @@ template <class T>
 __global__ void __launch_bounds__(threads_per_block)
     clear_rows_kernel(T *to, stride s, int64_t first, int64_t rows, int heads, int head_dim, int64_t elements)
 {
-    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < elements; i += int64_t(gridDim.x) * blockDim.x) {
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < elements;
+         i += int64_t(gridDim.x) * blockDim.x) {
         int64_t rest = i / head_dim;
         const int m = int(rest % heads);
         rest /= heads;
@@ -114,13 +130,12 @@ cudaError_t clear_rows(const params &p, T *to, const stride &s, int64_t first, i
         return cudaSuccess;
     if (dense && rows == value_length)
         return cudaMemsetAsync(to, 0, size_t(elements) * sizeof(T), stream);
-    return launch(clear_rows_kernel<T>, grid_of((elements + threads_per_block - 1) / threads_per_block), threads_per_block, 0,
-                  stream, to, s, first, rows, p.heads, p.head_dim, elements);
+    return launch(clear_rows_kernel<T>, grid_of((elements + threads_per_block - 1) / threads_per_block),
+                  threads_per_block, 0, stream, to, s, first, rows, p.heads, p.head_dim, elements);
 }
 
 /* Zeroes the rows that no level covers. */
-template <class T>
-cudaError_t clear_gaps(const msda_shape &shape, const params &p, T *to, cudaStream_t stream)
+template <class T> cudaError_t clear_gaps(const msda_shape &shape, const params &p, T *to, cudaStream_t stream)
 {
     int64_t covered = 0; /* rows before this one are done */
     while (covered < shape.p.value_length) {
@@ -132,7 +147,8 @@ cudaError_t clear_gaps(const msda_shape &shape, const params &p, T *to, cudaStre
                 end = next + int64_t(level.height) * level.width;
             }
         }
-        const cudaError_t error = clear_rows(p, to, p.grad_value, covered, next - covered, shape.p.value_length, stream);
+        const cudaError_t error =
+            clear_rows(p, to, p.grad_value, covered, next - covered, shape.p.value_length, stream);
         if (error != cudaSuccess)
             return error;
         covered = end;
@@ -145,12 +161,14 @@ template <class T, int Width>
 __global__ void __launch_bounds__(threads_per_block)
     round_image_kernel(const __grid_constant__ params p, const float *image, int64_t value_length, int64_t vectors)
 {
-    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < vectors; i += int64_t(gridDim.x) * blockDim.x) {
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < vectors;
+         i += int64_t(gridDim.x) * blockDim.x) {
         const int64_t element = i * Width;
         int64_t rest = element / p.head_dim;
         const int m = int(rest % p.heads);
         rest /= p.heads;
-        T *to = static_cast<T *>(p.t.grad_value) + p.grad_value(rest / value_length, rest % value_length, m) + element % p.head_dim;
+        T *to = static_cast<T *>(p.t.grad_value) + p.grad_value(rest / value_length, rest % value_length, m) +
+                element % p.head_dim;
         float sum[Width];
 #pragma unroll
         for (int c = 0; c < Width; ++c)
@@ -182,14 +200,16 @@ __global__ void __launch_bounds__(threads_per_block)
     for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32; i < heads;
          i += int64_t(gridDim.x) * warps_per_block) {
         const int64_t query = i / p.heads;
-        const head<Point> h = open_head<Point>(p, query / p.queries, query % p.queries, i % p.heads);
+        const head<Point> slice = open_slice<form::any, Point>(p, query / p.queries, i % p.heads);
+        const head<Point> h = open_head<form::any>(p, slice, int(query % p.queries));
         const softmax_state<real_of<Point>> state = find_softmax<32>(p, h, lane);
         if (lane == 0)
             states[i] = state;
     }
 }
 
-template <class Point, class Real> __device__ __forceinline__ void write_gradient(const params &p, Point *to, Real gradient)
+template <class Point, class Real>
+__device__ __forceinline__ void write_gradient(const params &p, Point *to, Real gradient)
 {
     *to = narrow<Point>(p.add ? widen(*to) + gradient : gradient);
 }
@@ -214,16 +234,19 @@ __global__ void __launch_bounds__(threads_per_block)
 
     for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32; i < queries;
          i += int64_t(gridDim.x) * warps_per_block) {
-        const int64_t n = i / p.queries, q = i % p.queries;
+        const int64_t n = i / p.queries;
+        const int q = int(i % p.queries);
         const int64_t first_point = i * p.heads * p.num_points;
 
         for (int m = 0; m < p.heads; ++m) {
-            head<Point> h = open_head<Point>(p, n, q, m);
+            head<Point> h = open_head<form::any>(p, open_slice<form::any, Point>(p, n, m), q);
             const Real *own_weights = weight_gradients + first_point + int64_t(m) * p.num_points;
             const Real *own_locations = location_gradients + 2 * (first_point + int64_t(m) * p.num_points);
             if (p.t.grad_weights) {
                 h.softmax = find_softmax<32>(p, h, lane);
-                const auto weight_of = [&](int k) { return exp(widen(h.weights[k]) - h.softmax.largest) * h.softmax.scale; };
+                const auto weight_of = [&](int k) {
+                    return exp(widen(h.weights[k]) - h.softmax.largest) * h.softmax.scale;
+                };
                 Real mean = 0;
                 for (int k = lane; k < p.num_points; k += 32)
                     mean += weight_of(k) * own_weights[k];
@@ -239,7 +262,7 @@ __global__ void __launch_bounds__(threads_per_block)
                 for (int k = lane; k < p.num_points; k += 32) {
                     const int l = level_of(p, levels, k);
                     Real x, y;
-                    offset_scale(p, levels, h, l, reference_of(p, levels, l, k), x, y);
+                    offset_scale<form::any>(p, levels, h, l, reference_of<form::any>(p, levels, l, k), x, y);
                     write_gradient(p, to + 2 * int64_t(k), own_locations[2 * int64_t(k)] * x);
                     write_gradient(p, to + 2 * int64_t(k) + 1, own_locations[2 * int64_t(k) + 1] * y);
                 }
@@ -254,12 +277,13 @@ __global__ void __launch_bounds__(threads_per_block)
                 const int axis = component % 2, which = component / components;
                 Real sum = 0;
                 for (int m = 0; m < p.heads; ++m) {
-                    const head<Point> h = open_head<Point>(p, n, q, m);
+                    const head<Point> h = open_head<form::any>(p, open_slice<form::any, Point>(p, n, m), q);
                     const Real *own_locations = location_gradients + 2 * (first_point + int64_t(m) * p.num_points);
                     for (int l = anchors ? 0 : which; l < (anchors ? p.num_levels : which + 1); ++l) {
                         const int end = levels[l + 1].first_point;
                         const Real size_scale = Real(p.box_scale) / Real(end - levels[l].first_point);
-                        for (int k = levels[l].first_point + (anchors ? which : 0); k < end; k += anchors ? p.num_anchors : 1) {
+                        for (int k = levels[l].first_point + (anchors ? which : 0); k < end;
+                             k += anchors ? p.num_anchors : 1) {
                             const Real gradient = own_locations[2 * int64_t(k) + axis];
                             sum += component % components < 2
                                        ? gradient
@@ -267,13 +291,14 @@ __global__ void __launch_bounds__(threads_per_block)
                         }
                     }
                 }
-                write_gradient(p, static_cast<Point *>(p.t.grad_references) + p.grad_references(n, q, 0) + component, sum);
+                write_gradient(p, static_cast<Point *>(p.t.grad_references) + p.grad_references(n, q, 0) + component,
+                               sum);
             }
         }
     }
 }
 
-unsigned warps(int64_t count)
+dim3 warps(int64_t count)
 {
     return grid_of((count + warps_per_block - 1) / warps_per_block);
 }
@@ -287,91 +312,168 @@ unsigned warps(int64_t count)
             return error_;                                                                                             \
     } while (0)
 
-/* Fewer threads than this leave multiprocessors idle; then a head's points are split over lanes. */
-constexpr int64_t full_chip = 512 * 1024;
+template <class Value, class Point, class Sum, int Lanes, bool Scatter, form F>
+cudaError_t gather_exactly(const params &p, const backward_scratch &scratch, cudaStream_t stream)
+{
+    constexpr int width = 16 / sizeof(Value);
+    if (is_small(p, Lanes))
+        return launch_points<Value, Point, Sum, Lanes, width, split_of<Lanes>, Scatter, int, F>(p, scratch, stream);
+    return launch_points<Value, Point, Sum, Lanes, width, 1, Scatter, int, F>(p, scratch, stream);
+}
 
 template <class Value, class Point, class Sum, int HeadDim, bool Scatter>
 cudaError_t gather(const msda_shape &shape, const params &p, const backward_scratch &scratch, cudaStream_t stream)
 {
     constexpr int width = 16 / sizeof(Value);
-    constexpr int sums_at_once = 16 / sizeof(Sum);
-    const bool vectors = is_vector_aligned(p.t.value, p.value, p.head_dim, sizeof(Value)) &&
-                         is_vector_aligned(p.t.grad_output, p.grad_output, p.head_dim, sizeof(Value)) &&
-                         (!scratch.sums || is_vector_aligned(scratch.sums, scratch.sum_strides, p.head_dim, sizeof(Sum)));
-    static_assert(width % sums_at_once == 0, "a lane's channels are whole vectors of sums");
-    const bool few = int64_t(p.batch) * p.queries * p.heads * 8 < full_chip;
-    if (is_wide(shape))
-        return launch_points<Value, Point, Sum, 32, 1, 1, true, int64_t>(p, scratch, stream);
-    if (!vectors)
-        return launch_points<Value, Point, Sum, 32, 1, 1, true, int>(p, scratch, stream);
+    const bool vectors =
+        is_vector_aligned(p.t.value, p.value, p.head_dim, sizeof(Value)) &&
+        is_vector_aligned(p.t.grad_output, p.grad_output, p.head_dim, sizeof(Value)) &&
+        (!scratch.sums || is_vector_aligned(scratch.sums, scratch.sum_strides, p.head_dim, sizeof(Sum)));
+    const bool wide = is_wide(p.value, shape.p.value_length, sizeof(Value)) ||
+                      (scratch.sums && is_wide(scratch.sum_strides, shape.p.value_length, sizeof(Sum)));
+    if (!vectors || wide)
+        return launch_points<Value, Point, Sum, 32, 1, 1, true, int64_t, form::any>(p, scratch, stream);
     if constexpr (HeadDim != MSDA_ANY) {
         constexpr int lanes = lanes_of<Value, HeadDim>;
-        constexpr int split = lanes <= 8 ? 4 : 32 / lanes;
-        if (few)
-            return launch_points<Value, Point, Sum, lanes, width, split, Scatter, int>(p, scratch, stream);
-        return launch_points<Value, Point, Sum, lanes, width, 1, Scatter, int>(p, scratch, stream);
+        switch (form_of<Point>(p)) {
+        case form::plain:
+            return gather_exactly<Value, Point, Sum, lanes, Scatter, form::plain>(p, scratch, stream);
+        case form::fused:
+            return gather_exactly<Value, Point, Sum, lanes, Scatter, form::fused>(p, scratch, stream);
+        case form::any:
+            break;
+        }
     }
-    return launch_points<Value, Point, Sum, 8, width, 1, true, int>(p, scratch, stream);
+    return launch_points<Value, Point, Sum, 8, width, 1, true, int, form::any>(p, scratch, stream);
 }
 
-template <class Value, class Point, class Sum, int HeadDim>
-cudaError_t sum_directly(const msda_shape &shape, const params &p, backward_scratch scratch, Sum *sums, const stride &strides,
-                         bool clear, cudaStream_t stream)
+/*
+ * Calls sum(p, first_query, first_bin, bins) with the lists of one pass after the other: all of the problem, unless its
+ * points' numbers or its tiles' counts ask for several.
+ */
+template <class Value, class Point, bool Halo, form F, class Sum>
+cudaError_t for_each_pass(const params &whole, const tiling &t, const bin_scratch &scratch, cudaStream_t stream,
+                          const Sum &sum)
 {
-    scratch.sums = sums;
-    scratch.sum_strides = strides;
-    if (clear)
-        TRY(clear_rows(p, sums, strides, 0, shape.p.value_length, shape.p.value_length, stream));
-    return gather<Value, Point, Sum, HeadDim, true>(shape, p, scratch, stream);
-}
-
-template <class Value, class Point, class Sum, int Lanes, int Width>
-cudaError_t sum_tiles(const msda_shape &shape, const params &whole, const owned_scratch &scratch, cudaStream_t stream)
-{
-    const int64_t window = queries_at_once(shape);
-    for (int64_t q = 0; q < whole.queries; q += window) {
+    for (int64_t q = 0; q < whole.queries; q += t.queries) {
         params p = whole;
         p.t.locations = static_cast<const Point *>(p.t.locations) + q * p.locations.row;
         p.t.weights = static_cast<const Point *>(p.t.weights) + q * p.weights.row;
         p.t.grad_output = static_cast<const Value *>(p.t.grad_output) + q * p.grad_output.row;
         if (p.fused)
             p.t.references = static_cast<const Point *>(p.t.references) + q * p.references.row;
-        p.queries = int(window < whole.queries - q ? window : whole.queries - q);
+        p.queries = int(t.queries < whole.queries - q ? t.queries : whole.queries - q);
         p.add = whole.add || q > 0;
 
-        const tiling t = tiling_of<Lanes>(shape);
-        const int64_t offsets_per_slice = offsets_of_slice(t);
-        const unsigned slices = unsigned(p.batch) * unsigned(p.heads);
-        const int channel_tiles = (p.head_dim + Lanes * Width - 1) / (Lanes * Width);
-        const unsigned chunks = grid_of(int64_t(slices) * t.chunks);
         for (int first = 0; first < t.bins; first += bins_at_once) {
             const int bins = t.bins - first < bins_at_once ? t.bins - first : bins_at_once;
-            const size_t shared = size_t(bins) * warps_per_block * sizeof(unsigned);
-            TRY(cudaFuncSetAttribute(bin_points_kernel<Point, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-            TRY(cudaFuncSetAttribute(bin_points_kernel<Point, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-            TRY(launch(bin_points_kernel<Point, false>, chunks, threads_per_block, shared, stream, p, t, scratch, first,
-                       offsets_per_slice));
-            TRY(launch(scan_kernel, slices, scan_threads, 0, stream, scratch.offsets, offsets_per_slice, int64_t(bins) * t.chunks));
-            TRY(launch(bin_points_kernel<Point, true>, chunks, threads_per_block, shared, stream, p, t, scratch, first,
-                       offsets_per_slice));
-            TRY(launch(own_tiles_kernel<Value, Point, Sum, Lanes, Width>, grid_of(int64_t(bins) * slices * channel_tiles),
-                       threads_per_block, 0, stream, p, t, scratch, first, offsets_per_slice));
+            const int shared = bins * warps_per_block * int(sizeof(unsigned));
+            const auto count = bin_points_kernel<Point, false, Halo, F>,
+                       distribute = bin_points_kernel<Point, true, Halo, F>;
+            const dim3 grid = grid_of(t.chunks, p.heads, p.batch);
+            TRY(cudaFuncSetAttribute(count, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+            TRY(cudaFuncSetAttribute(distribute, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+            TRY(launch(count, grid, threads_per_block, shared, stream, p, t, scratch, first, bins));
+            TRY(launch(scan_kernel, grid_of(int64_t(p.batch) * p.heads), scan_threads, 0, stream, t, scratch,
+                       int64_t(p.batch) * p.heads, bins));
+            TRY(launch(distribute, grid, threads_per_block, shared, stream, p, t, scratch, first, bins));
+            TRY(sum(p, q, first, bins));
         }
     }
     return cudaSuccess;
 }
 
+template <class Value, class Point, class Sum, int Lanes, int Width, form F>
+cudaError_t sum_tiles(const msda_shape &shape, const params &whole, const bin_scratch &scratch, cudaStream_t stream)
+{
+    const tiling t = make_owned_tiling<Lanes>(shape);
+    return for_each_pass<Value, Point, true, F>(
+        whole, t, scratch, stream, [&](const params &p, int64_t first_query, int first_bin, int bins) {
+            const int channel_tiles = (p.head_dim + Lanes * Width - 1) / (Lanes * Width);
+            return launch(own_tiles_kernel<Value, Point, Sum, Lanes, Width, F>,
+                          grid_of(int64_t(bins) * p.batch * p.heads * channel_tiles), threads_per_block, 0, stream, p,
+                          t, scratch, whole.queries, first_query, first_bin, bins);
+        });
+}
+
+template <class Value, class Point, class Sum, int Lanes, form F>
+cudaError_t sum_runs(const msda_shape &shape, const params &whole, const bin_scratch &scratch,
+                     const backward_scratch &sums, cudaStream_t stream)
+{
+    constexpr int width = 16 / sizeof(Value);
+    const tiling t = make_sorted_tiling(shape);
+    return for_each_pass<Value, Point, false, F>(
+        whole, t, scratch, stream, [&](const params &p, int64_t first_query, int first_bin, int bins) {
+            return launch(sum_runs_kernel<Value, Point, Sum, Lanes, width, F>,
+                          grid_of(bins + t.list_length / points_per_round + 1, p.heads, p.batch), threads_per_block, 0,
+                          stream, p, t, scratch, sums, whole.queries, first_query, first_bin, bins);
+        });
+}
+
 template <class Value, class Point, class Sum, int HeadDim>
-cudaError_t sum_by_owner(const msda_shape &shape, const params &p, const owned_scratch &scratch, cudaStream_t stream)
+cudaError_t sum_by_owner(const msda_shape &shape, const params &p, const bin_scratch &scratch, cudaStream_t stream)
 {
     constexpr int width = 16 / sizeof(Value);
     if (!p.add)
         TRY(clear_gaps(shape, p, static_cast<Sum *>(p.t.grad_value), stream));
     const bool vectors = is_vector_aligned(p.t.grad_output, p.grad_output, p.head_dim, sizeof(Value)) &&
                          is_vector_aligned(p.t.grad_value, p.grad_value, p.head_dim, sizeof(Sum));
-    if (!vectors)
-        return sum_tiles<Value, Point, Sum, 8, 1>(shape, p, scratch, stream);
-    return sum_tiles<Value, Point, Sum, lanes_of<Value, HeadDim>, width>(shape, p, scratch, stream);
+    if (!vectors || is_wide(p.grad_output, p.queries, sizeof(Value)))
+        return sum_tiles<Value, Point, Sum, 8, 1, form::any>(shape, p, scratch, stream);
+    if constexpr (HeadDim != MSDA_ANY) {
+        constexpr int lanes = lanes_of<Value, HeadDim>;
+        switch (form_of<Point>(p)) {
+        case form::plain:
+            return sum_tiles<Value, Point, Sum, lanes, width, form::plain>(shape, p, scratch, stream);
+        case form::fused:
+            return sum_tiles<Value, Point, Sum, lanes, width, form::fused>(shape, p, scratch, stream);
+        case form::any:
+            break;
+        }
+    }
+    return sum_tiles<Value, Point, Sum, 8, width, form::any>(shape, p, scratch, stream);
+}
+
+/* What the sorted way asks of the tensors; the direct one takes what it can't. */
+template <class Value, class Sum> bool can_sort(const params &p, const backward_scratch &sums)
+{
+    return is_vector_aligned(p.t.grad_output, p.grad_output, p.head_dim, sizeof(Value)) &&
+           is_vector_aligned(sums.sums, sums.sum_strides, p.head_dim, sizeof(Sum)) &&
+           p.grad_output.row <= INT_MAX / int64_t(sizeof(Value));
+}
+
+template <class Value, class Point, class Sum, int HeadDim>
+cudaError_t sum_sorted(const msda_shape &shape, const params &p, const bin_scratch &scratch,
+                       const backward_scratch &sums, cudaStream_t stream)
+{
+    if constexpr (HeadDim != MSDA_ANY) {
+        constexpr int lanes = lanes_of<Value, HeadDim>;
+        switch (form_of<Point>(p)) {
+        case form::plain:
+            return sum_runs<Value, Point, Sum, lanes, form::plain>(shape, p, scratch, sums, stream);
+        case form::fused:
+            return sum_runs<Value, Point, Sum, lanes, form::fused>(shape, p, scratch, sums, stream);
+        case form::any:
+            break;
+        }
+    }
+    return sum_runs<Value, Point, Sum, 8, form::any>(shape, p, scratch, sums, stream);
+}
+
+/* grad_value with atomics, direct or sorted, in `sums`; and the small gradients. */
+template <class Value, class Point, class Sum, int HeadDim>
+cudaError_t sum_atomically(const msda_shape &shape, const params &p, const plan &at, const bin_scratch &lists,
+                           backward_scratch scratch, Sum *sums, const stride &strides, bool clear, cudaStream_t stream)
+{
+    scratch.sums = sums;
+    scratch.sum_strides = strides;
+    if (clear)
+        TRY(clear_rows(p, sums, strides, 0, shape.p.value_length, shape.p.value_length, stream));
+    if (at.how == method::direct || !can_sort<Value, Sum>(p, scratch))
+        return gather<Value, Point, Sum, HeadDim, true>(shape, p, scratch, stream);
+    TRY((sum_sorted<Value, Point, Sum, HeadDim>(shape, p, lists, scratch, stream)));
+    scratch.sums = nullptr;
+    return gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream);
 }
 
 template <class Value, class Point, class Sum, int HeadDim>
@@ -383,33 +485,38 @@ cudaError_t run_backward(const msda_shape &shape, const params &p, char *workspa
     backward_scratch scratch = {};
     scratch.weight_gradients = workspace + at.weight_gradients;
     scratch.location_gradients = workspace + at.location_gradients;
+    softmax_state<Real> *states = reinterpret_cast<softmax_state<Real> *>(workspace + at.softmax);
+    const bin_scratch lists = {
+        reinterpret_cast<unsigned *>(workspace + at.offsets), reinterpret_cast<unsigned *>(workspace + at.begins),
+        reinterpret_cast<unsigned *>(workspace + at.rounds), reinterpret_cast<unsigned *>(workspace + at.list), states};
     Sum *grad_value = static_cast<Sum *>(p.t.grad_value);
 
-    if (p.t.grad_value && at.owned) {
-        softmax_state<Real> *states = reinterpret_cast<softmax_state<Real> *>(workspace + at.softmax);
-        if (p.fused)
-            TRY(launch(softmax_kernel<Point>, warps(int64_t(p.batch) * p.queries * p.heads), threads_per_block, 0, stream, p, states));
-        const owned_scratch owned = {reinterpret_cast<unsigned *>(workspace + at.offsets),
-                                     reinterpret_cast<unsigned *>(workspace + at.list), states};
-        TRY((sum_by_owner<Value, Point, Sum, HeadDim>(shape, p, owned, stream)));
+    if (p.fused && grad_value && at.how != method::direct)
+        TRY(launch(softmax_kernel<Point>, warps(int64_t(p.batch) * p.queries * p.heads), threads_per_block, 0, stream,
+                   p, states));
+    if (grad_value && at.how == method::owned) {
+        TRY((sum_by_owner<Value, Point, Sum, HeadDim>(shape, p, lists, stream)));
         if (want_points)
             TRY((gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream)));
-    } else if (p.t.grad_value && at.image) {
+    } else if (grad_value && at.image) {
         float *image = reinterpret_cast<float *>(workspace + at.image_at);
         const int64_t row = int64_t(p.heads) * p.head_dim;
         const stride dense = {row * shape.p.value_length, row, p.head_dim};
         if constexpr (sizeof(Sum) == 2) {
-            TRY((sum_directly<Value, Point, float, HeadDim>(shape, p, scratch, image, dense, true, stream)));
+            TRY((sum_atomically<Value, Point, float, HeadDim>(shape, p, at, lists, scratch, image, dense, true,
+                                                              stream)));
             TRY(round_image<Value>(shape, p, image, stream));
         }
-    } else if (p.t.grad_value) {
-        TRY((sum_directly<Value, Point, Sum, HeadDim>(shape, p, scratch, grad_value, p.grad_value, !p.add, stream)));
+    } else if (grad_value) {
+        TRY((sum_atomically<Value, Point, Sum, HeadDim>(shape, p, at, lists, scratch, grad_value, p.grad_value, !p.add,
+                                                        stream)));
     } else if (want_points) {
         TRY((gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream)));
     }
     if (p.fused && want_points)
         TRY(launch(finish_fused_kernel<Point>, warps(int64_t(p.batch) * p.queries), threads_per_block, 0, stream, p,
-                   static_cast<const Real *>(scratch.weight_gradients), static_cast<const Real *>(scratch.location_gradients)));
+                   static_cast<const Real *>(scratch.weight_gradients),
+                   static_cast<const Real *>(scratch.location_gradients)));
     return cudaSuccess;
 }
 

@@ -16,9 +16,9 @@ namespace msda
 
 /* Where the gather leaves its results when they are not final; see backward.cu. */
 struct backward_scratch {
-    void *sums;             /* what grad_value is summed in: grad_value itself or its image */
+    void *sums; /* what grad_value is summed in: grad_value itself or its image */
     stride sum_strides;
-    void *weight_gradients; /* fused: [batch][queries][heads][points], with respect to the weights after softmax */
+    void *weight_gradients;   /* fused: [batch][queries][heads][points], with respect to the weights after softmax */
     void *location_gradients; /* fused: the same [2], with respect to the locations */
 };
 
@@ -49,16 +49,17 @@ template <int Lanes, int Batch, class Real> __device__ __forceinline__ void sum_
 }
 
 /* Writes the gradients of point k from its four dot products. */
-template <class Point, class Real, class Row>
-__device__ __forceinline__ void write_point_gradients(const params &p, const backward_scratch &scratch, int64_t n, int64_t q,
-                                                      int64_t m, int k, const point<Real, Row> &at, const Real (&dot)[4])
+template <form F, class Point, class Real, class Row>
+__device__ __forceinline__ void write_point_gradients(const params &p, const backward_scratch &scratch, int64_t n,
+                                                      int64_t q, int64_t m, int k, const point<Real, Row> &at,
+                                                      const Real (&dot)[4])
 {
     const Real x = at.fraction_x, y = at.fraction_y;
-    const Real weight = (Real(1) - x) * (Real(1) - y) * dot[0] + x * (Real(1) - y) * dot[1] + (Real(1) - x) * y * dot[2] +
-                        x * y * dot[3];
+    const Real weight = (Real(1) - x) * (Real(1) - y) * dot[0] + x * (Real(1) - y) * dot[1] +
+                        (Real(1) - x) * y * dot[2] + x * y * dot[3];
     const Real along_x = at.weight * at.slope_x * ((Real(1) - y) * (dot[1] - dot[0]) + y * (dot[3] - dot[2]));
     const Real along_y = at.weight * at.slope_y * ((Real(1) - x) * (dot[2] - dot[0]) + x * (dot[3] - dot[1]));
-    if (p.fused) {
+    if (is_fused<F>(p)) {
         const int64_t at_point = ((n * p.queries + q) * p.heads + m) * p.num_points + k;
         static_cast<Real *>(scratch.weight_gradients)[at_point] = weight;
         static_cast<Real *>(scratch.location_gradients)[2 * at_point] = along_x;
@@ -80,23 +81,18 @@ __device__ __forceinline__ void write_point_gradients(const params &p, const bac
  * Lanes, Width, Split as in the forward. Heads wider than Lanes * Width channels take several turns over the channels,
  * adding up the dot products. Sum is the type that grad_value is summed in.
  */
-template <class Value, class Point, class Sum, int Lanes, int Width, int Split, bool Scatter, class Row>
+template <class Value, class Point, class Sum, int Lanes, int Width, int Split, bool Scatter, class Row, form F>
 __global__ void __launch_bounds__(threads_per_block)
-    backward_points_kernel(const __grid_constant__ params p, const backward_scratch scratch, int heads_per_tile)
+    backward_points_kernel(const __grid_constant__ params p, const backward_scratch scratch, const team_grid grid)
 {
     using Real = real_of<Value>;
     constexpr int team = Lanes * Split;
     constexpr int teams = threads_per_block / team;
     constexpr int batch = Lanes < 4 ? Lanes : 4;
 
-    struct alignas(16) corner_weights {
-        Real of[4];
-    };
-    struct alignas(16) corner_rows {
-        Row of[4]; /* -1: outside */
-    };
-    __shared__ corner_weights weights[teams][team + 1];
-    __shared__ corner_rows rows[teams][team + 1];
+    __shared__ corner_weights<Real> weights[Scatter ? teams : 1][team + 1];
+    __shared__ corner_places<Row> places[teams][team + 1];
+    __shared__ corner_places<Row> sum_places[Scatter ? teams : 1][team + 1];
     __shared__ level levels[MSDA_MAX_LEVELS + 1];
     load_levels(p, levels);
 
@@ -105,110 +101,107 @@ __global__ void __launch_bounds__(threads_per_block)
     const int share = lane / Lanes;
     /* A share's points are every Split-th: lane i of a share places and finishes its i-th. */
     const int slot = share + Split * (lane % Lanes);
-    const int queries_per_tile = teams / heads_per_tile;
-    const int64_t query_tiles = (p.queries + queries_per_tile - 1) / queries_per_tile;
-    const int head_tiles = p.heads / heads_per_tile;
-    const int64_t tiles = query_tiles * head_tiles * p.batch;
-    const bool want_points = p.fused || p.t.grad_weights || p.t.grad_locations;
+    const Row row_bytes = Row(p.value.row * int64_t(sizeof(Value)));
+    const Row sum_bytes = Row(scratch.sum_strides.row * int64_t(sizeof(Sum)));
+    const bool want_points = is_fused<F>(p) || p.t.grad_weights || p.t.grad_locations;
 
-    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        int64_t rest = tile;
-        const int64_t q = rest % query_tiles * queries_per_tile + own / heads_per_tile;
-        rest /= query_tiles;
-        const int m = int(rest % head_tiles) * heads_per_tile + own % heads_per_tile;
-        const int64_t n = rest / head_tiles;
-        const bool in_range = q < p.queries;
+    for (int n = blockIdx.z; n < p.batch; n += gridDim.z)
+        for (int y = blockIdx.y; y < grid.head_tiles; y += gridDim.y)
+            for (int x = blockIdx.x; x < grid.query_tiles; x += gridDim.x) {
+                const int q = x * (teams >> grid.log2_heads) + (own >> grid.log2_heads);
+                const int m = (y << grid.log2_heads) + (own & ((1 << grid.log2_heads) - 1));
+                const bool in_range = q < p.queries;
 
-        head<Point> h = open_head<Point>(p, n, in_range ? q : 0, m);
-        if (p.fused)
-            h.softmax = find_softmax<team>(p, h, lane);
-        const Value *value = static_cast<const Value *>(p.t.value) + p.value(n, 0, m);
-        const Value *grad_output = static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, in_range ? q : 0, m);
-        Sum *sums = static_cast<Sum *>(scratch.sums) + scratch.sum_strides(n, 0, m);
-        const Row row_bytes = Row(p.value.row * int64_t(sizeof(Value)));
-        const Row sum_bytes = Row(scratch.sum_strides.row * int64_t(sizeof(Sum)));
+                head<Point> h = open_head<F>(p, open_slice<F, Point>(p, n, m), in_range ? q : 0);
+                if (is_fused<F>(p))
+                    h.softmax = find_softmax<team>(p, h, lane);
+                const Value *value = static_cast<const Value *>(p.t.value) + p.value(n, 0, m);
+                const Value *grad_output =
+                    static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, in_range ? q : 0, m);
+                Sum *sums = static_cast<Sum *>(scratch.sums) + scratch.sum_strides(n, 0, m);
 
-        for (int k0 = 0; k0 < p.num_points; k0 += team) {
-            const int k = k0 + slot;
-            const bool has_point = in_range && k < p.num_points;
-            const point<Real, Row> placed = has_point ? point_of<Row>(p, levels, h, k) : no_point<Real, Row>();
+                const auto load = [&](int k) {
+                    return in_range && k < p.num_points ? load_point<F>(h, k) : nowhere<Real>();
+                };
+                given_point<Real> given = load(slot);
+                for (int k0 = 0; k0 < p.num_points; k0 += team) {
+                    const int k = k0 + slot;
+                    const bool has_point = in_range && k < p.num_points;
+                    const int present = min(k, p.num_points - 1);
+                    const point<Real, Row> placed =
+                        place_point<F, Row>(p, levels, h, level_of(p, levels, present), present, given);
+                    given = load(k + team);
+                    places[own][slot].set(placed, row_bytes);
+                    if (Scatter) {
+                        weights[own][slot].set(placed);
+                        sum_places[own][slot].set(placed, sum_bytes);
+                    }
+                    __syncwarp();
+                    Real dot[4] = {};
+                    const int count = min(Lanes, (p.num_points - k0 + Split - 1) / Split); /* of the fullest share */
+                    for (int turn = 0; F == form::any ? turn < p.head_dim : turn == 0; turn += Lanes * Width) {
+                        const int channel = turn + lane % Lanes * Width;
+                        const bool has_channels = F != form::any || channel < p.head_dim;
+                        unpacked<Value, Width> g = {};
+                        if (in_range && has_channels)
+                            g = unpack<Value, Width>(load_raw<Value, Width>(grad_output + channel));
+                        for (int first = 0; first < count; first += batch) {
+                            Real dots[batch][4];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                weights[own][slot].of[i] = placed.weight * placed.corner_weight(i);
-                rows[own][slot].of[i] = placed.corner_row(i);
-            }
-            __syncwarp();
-            Real dot[4] = {};
-            const int count = min(Lanes, (p.num_points - k0 + Split - 1) / Split); /* of the fullest share */
-            for (int turn = 0; turn < p.head_dim; turn += Lanes * Width) {
-                const int channel = turn + lane % Lanes * Width;
-                const bool has_channels = in_range && channel < p.head_dim;
-                unpacked<Value, Width> g = {};
-                if (has_channels)
-                    g = unpack<Value, Width>(load_raw<Value, Width>(grad_output + channel));
-                for (int first = 0; first < count; first += batch) {
-                    Real dots[batch][4];
+                            for (int t = 0; t < batch; ++t) {
+                                const int j = share + Split * (first + t);
+                                const corner_places<Row> place = places[own][j];
+                                raw<Value, Width> corner[4];
 #pragma unroll
-                    for (int t = 0; t < batch; ++t) {
-                        const int j = share + Split * (first + t);
-                        const corner_rows r = rows[own][j];
-                        raw<Value, Width> corner[4];
+                                for (int i = 0; i < 4; ++i)
+                                    if (want_points && place.is_inside(i) && has_channels)
+                                        corner[i] = load_raw<Value, Width>(place.find(value + channel, i, row_bytes));
+                                if (Scatter && scratch.sums) {
+                                    const corner_weights<Real> weight = weights[own][j];
+                                    const corner_places<Row> sum_place = sum_places[own][j];
 #pragma unroll
-                        for (int i = 0; i < 4; ++i) {
-                            const Value *row = at_row(value + channel, r.of[i], row_bytes);
-                            if (want_points && r.of[i] >= 0 && has_channels)
-                                corner[i] = load_raw<Value, Width>(row);
-                        }
-                        if (Scatter && scratch.sums) {
-                            const corner_weights w = weights[own][j];
+                                    for (int i = 0; i < 4; ++i) {
+                                        real_of<Sum> part[Width];
 #pragma unroll
-                            for (int i = 0; i < 4; ++i) {
-                                Sum *row = at_row(sums + channel, r.of[i], sum_bytes);
-                                real_of<Sum> part[Width];
+                                        for (int c = 0; c < Width; ++c)
+                                            part[c] = weight.of[i] * g.at[c];
+                                        if (sum_place.is_inside(i) && has_channels)
+                                            reduce<Width>(sum_place.find(sums + channel, i, sum_bytes), part);
+                                    }
+                                }
 #pragma unroll
-                                for (int c = 0; c < Width; ++c)
-                                    part[c] = w.of[i] * g.at[c];
-                                if (r.of[i] >= 0 && has_channels)
-                                    reduce<Width>(row, part);
+                                for (int i = 0; i < 4; ++i) {
+                                    dots[t][i] = Real(0);
+                                    if (want_points && place.is_inside(i) && has_channels) {
+                                        const unpacked<Value, Width> v = unpack<Value, Width>(corner[i]);
+#pragma unroll
+                                        for (int c = 0; c < Width; ++c)
+                                            dots[t][i] = fma(g.at[c], v.at[c], dots[t][i]);
+                                    }
+                                }
                             }
-                        }
+                            if (want_points) {
+                                sum_dots<Lanes, batch>(dots, lane);
+                                if (lane % Lanes / batch == first / batch)
 #pragma unroll
-                        for (int i = 0; i < 4; ++i) {
-                            dots[t][i] = Real(0);
-                            if (want_points && r.of[i] >= 0 && has_channels) {
-                                const unpacked<Value, Width> v = unpack<Value, Width>(corner[i]);
-#pragma unroll
-                                for (int c = 0; c < Width; ++c)
-                                    dots[t][i] = fma(g.at[c], v.at[c], dots[t][i]);
+                                    for (int i = 0; i < 4; ++i)
+                                        dot[i] += dots[0][i];
                             }
                         }
                     }
-                    if (want_points) {
-                        sum_dots<Lanes, batch>(dots, lane);
-                        if (lane % Lanes / batch == first / batch)
-#pragma unroll
-                            for (int i = 0; i < 4; ++i)
-                                dot[i] += dots[0][i];
-                    }
+                    if (want_points && has_point)
+                        write_point_gradients<F, Point>(p, scratch, n, q, m, k, placed, dot);
+                    __syncwarp();
                 }
             }
-            if (want_points && has_point)
-                write_point_gradients<Point>(p, scratch, n, q, m, k, placed, dot);
-            __syncwarp();
-        }
-    }
 }
 
-template <class Value, class Point, class Sum, int Lanes, int Width, int Split, bool Scatter, class Row>
+template <class Value, class Point, class Sum, int Lanes, int Width, int Split, bool Scatter, class Row, form F>
 cudaError_t launch_points(const params &p, const backward_scratch &scratch, cudaStream_t stream)
 {
-    const int heads_in_line = int(128 / (Lanes * Width * sizeof(Value)));
-    const int heads_per_tile = heads_in_line > 1 && p.heads % heads_in_line == 0 ? heads_in_line : 1;
-    const int queries_per_tile = threads_per_block / (Lanes * Split) / heads_per_tile;
-    const int64_t query_tiles = (p.queries + queries_per_tile - 1) / queries_per_tile;
-    return launch(backward_points_kernel<Value, Point, Sum, Lanes, Width, Split, Scatter, Row>,
-                  grid_of(query_tiles * (p.heads / heads_per_tile) * p.batch), threads_per_block, 0, stream, p, scratch,
-                  heads_per_tile);
+    const team_grid grid = make_team_grid<Value, Lanes, Width, Split>(p);
+    return launch(backward_points_kernel<Value, Point, Sum, Lanes, Width, Split, Scatter, Row, F>,
+                  grid_of(grid.query_tiles, grid.head_tiles, p.batch), threads_per_block, 0, stream, p, scratch, grid);
 }
 
 } // namespace msda

@@ -39,7 +39,6 @@ inline params make_params(const msda_shape &shape, const msda_tensors &tensors)
     p.head_dim = problem.head_dim;
     p.num_points = int(shape.num_points);
     p.num_levels = problem.num_levels;
-    p.equal_points = problem.levels[0].points;
     p.border = problem.padding == MSDA_PADDING_BORDER;
     p.align_corners = problem.align_corners;
     p.discrete = problem.sampling == MSDA_SAMPLING_DISCRETE;
@@ -48,12 +47,17 @@ inline params make_params(const msda_shape &shape, const msda_tensors &tensors)
     p.reference_kind = problem.reference_kind;
     p.num_anchors = problem.num_anchors;
     p.box_scale = problem.box_scale;
+    bool equal = shape.num_points < 65536 && problem.levels[0].points > 1;
     for (int l = 0; l < problem.num_levels; ++l) {
         const msda_level &from = problem.levels[l];
         p.levels[l] = {from.start, from.height, from.width, shape.first_point[l], 0};
-        if (from.points != p.equal_points)
-            p.equal_points = 0;
+        if (from.points != problem.levels[0].points)
+            equal = false;
     }
+    p.equal_points = equal ? problem.levels[0].points : 0;
+    p.point_multiplier =
+        shape.num_points > 1 && shape.num_points < 65536 ? unsigned((uint64_t(1) << 32) / shape.num_points + 1) : 0;
+    p.level_multiplier = equal ? unsigned((uint64_t(1) << 32) / p.equal_points + 1) : 0;
     p.levels[problem.num_levels].first_point = p.num_points;
     return p;
 }
@@ -66,18 +70,62 @@ inline bool is_vector_aligned(const void *pointer, const stride &s, int head_dim
            s.head % width == 0 && head_dim % width == 0;
 }
 
-/* Whether rows of value need 64-bit arithmetic: more of them, or farther apart in bytes, than an int counts. */
-inline bool is_wide(const msda_shape &shape)
+/* Whether a slice of a tensor of `rows` rows is too long for 32-bit offsets. */
+inline bool is_wide(const stride &s, int64_t rows, size_t size)
 {
-    const int64_t size = int64_t(msda_dtype_size(shape.p.value_dtype)), grad_size = int64_t(msda_dtype_size(shape.p.grad_value_dtype));
-    return shape.p.value_length > INT_MAX / 2 || shape.p.strides[MSDA_TENSOR_VALUE].row > INT_MAX / size ||
-           shape.p.strides[MSDA_TENSOR_GRAD_VALUE].row > INT_MAX / grad_size;
+    return s.row > INT_MAX / int64_t(size) || rows > (int64_t(1) << 32) / (s.row * int64_t(size)) - 1;
 }
 
-/* One thread block for each of `items`, or as many as a grid holds: kernels step by gridDim.x. */
-inline unsigned grid_of(int64_t items)
+/* The form that the specialised kernels can take the problem in. */
+template <class Point> form form_of(const params &p)
 {
-    return unsigned(items < INT_MAX ? items : INT_MAX);
+    const bool pairs = reinterpret_cast<uintptr_t>(p.t.locations) % (2 * sizeof(Point)) == 0 &&
+                       p.locations.batch % 2 == 0 && p.locations.row % 2 == 0 && p.locations.head % 2 == 0;
+    if (!pairs || p.border || p.align_corners || p.discrete || (p.fused && p.reference_kind != MSDA_REFERENCE_POINTS))
+        return form::any;
+    return p.fused ? form::fused : form::plain;
+}
+
+/*
+ * Teams of lanes (see forward.cu). A problem that would not fill the chip with one team of Lanes lanes for each query and
+ * head splits a head's points over several.
+ */
+template <int Lanes> constexpr int split_of = Lanes <= 8 ? 4 : 32 / Lanes;
+
+inline bool is_small(const params &p, int lanes)
+{
+    constexpr int64_t full_chip = 512 * 1024; /* threads: twice what an H200 holds */
+    return int64_t(p.batch) * p.queries * p.heads * lanes < full_chip;
+}
+
+/* How teams are dealt to queries, heads and channels: found on the host, where a division costs nothing. */
+struct team_grid {
+    int query_tiles, head_tiles, channel_tiles;
+    /*
+     * Heads that a block's teams are spread over: a head whose row is only a part of a 128-byte line shares its warp with
+     * the heads in the rest of the line, so that their reads fall on different banks.
+     */
+    int log2_heads;
+};
+
+template <class Value, int Lanes, int Width, int Split> team_grid make_team_grid(const params &p)
+{
+    constexpr int teams = threads_per_block / (Lanes * Split);
+    constexpr int heads_in_line = int(128 / (Lanes * Width * sizeof(Value)));
+    int log2_heads = 0;
+    while (2 << log2_heads <= heads_in_line && 2 << log2_heads <= 32 / Lanes && p.heads % (2 << log2_heads) == 0)
+        ++log2_heads;
+    const int queries = teams >> log2_heads;
+    return {(p.queries + queries - 1) / queries, p.heads >> log2_heads,
+            (p.head_dim + Lanes * Width - 1) / (Lanes * Width), log2_heads};
+}
+
+/* One thread block for each of x * y * z items, or as many as a grid holds: kernels step by gridDim along each axis. */
+inline dim3 grid_of(int64_t x, int64_t y = 1, int64_t z = 1)
+{
+    const int64_t most_x = INT_MAX, most_yz = 65535;
+    return dim3(unsigned(x < most_x ? x : most_x), unsigned(y < most_yz ? y : most_yz),
+                unsigned(z < most_yz ? z : most_yz));
 }
 
 /* Every block keeps the level table in shared memory: lanes of one warp read different entries. */
@@ -93,11 +141,11 @@ __device__ __forceinline__ void load_levels(const params &p, level *levels)
  * nor cleared.
  */
 template <class... Parameters, class... Arguments>
-cudaError_t launch(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, size_t shared, cudaStream_t stream,
+cudaError_t launch(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, size_t shared, cudaStream_t stream,
                    Arguments... arguments)
 {
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
+    config.gridDim = blocks;
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared;
     config.stream = stream;

@@ -34,12 +34,30 @@ struct params {
     stride value, locations, weights, references, output;
     stride grad_output, grad_value, grad_locations, grad_weights, grad_references;
     int batch, queries, heads, head_dim, num_points, num_levels;
-    int equal_points; /* points of every level, or 0 when they differ */
+    int equal_points;          /* points of every level, or 0 when they differ */
+    unsigned level_multiplier; /* the upper 32 bits of its product with k are k / equal_points */
+    unsigned point_multiplier; /* the same for i / num_points and small i; 0: divide */
     int border, align_corners, discrete, add;
     int fused, reference_kind, num_anchors;
     float box_scale;
     level levels[MSDA_MAX_LEVELS + 1]; /* the last one only ends the points */
 };
+
+/*
+ * What a kernel knows at compile time. `plain` and `fused` have every option at its default (zeros padding, bilinear, no
+ * align_corners, reference points) and locations aligned in pairs; `any` asks the parameters. Placing a point costs a
+ * third less where it need not ask.
+ */
+enum class form { plain, fused, any };
+
+template <form F> __device__ __forceinline__ bool is_fused(const params &p)
+{
+    return F == form::any ? p.fused != 0 : F == form::fused;
+}
+template <form F> __device__ __forceinline__ bool is_set(int option)
+{
+    return F == form::any && option != 0;
+}
 
 /* ---- a point's place on one axis ------------------------------------------------------------------------------- */
 
@@ -58,16 +76,18 @@ __device__ __forceinline__ double scale_and_shift(double x, double scale, double
     return __dsub_rn(__dmul_rn(x, scale), shift);
 }
 
-template <class Real> __device__ __forceinline__ place<Real> find_place(const params &p, Real location, int size)
+template <form F, class Real>
+__device__ __forceinline__ place<Real> find_place(const params &p, Real location, int size)
 {
     const Real last = Real(size - 1);
-    if (p.discrete) {
+    if (is_set<F>(p.discrete)) {
         const Real pixel = trunc(scale_and_shift(location, Real(size), Real(-0.5)));
         return {fmin(fmax(pixel, Real(0)), last), Real(0), Real(0), !isnan(pixel)};
     }
-    Real slope = p.align_corners ? last : Real(size);
-    Real position = scale_and_shift(location, slope, p.align_corners ? Real(0) : Real(0.5));
-    if (p.border) {
+    const bool align_corners = is_set<F>(p.align_corners);
+    Real slope = align_corners ? last : Real(size);
+    Real position = scale_and_shift(location, slope, align_corners ? Real(0) : Real(0.5));
+    if (is_set<F>(p.border)) {
         if (position < Real(0)) {
             position = Real(0);
             slope = Real(0);
@@ -95,15 +115,6 @@ template <class Real, class Row> struct point {
     Row row;               /* its row of value */
     int width;             /* rows from one line of the level to the next */
     unsigned inside;       /* bit 2i+j: corner ij (line i, column j) lies inside the level */
-
-    __device__ __forceinline__ Row corner_row(int corner) const
-    {
-        return (inside >> corner & 1u) ? row + Row(corner >> 1) * width + (corner & 1) : -1;
-    }
-    __device__ __forceinline__ Real corner_weight(int corner) const
-    {
-        return (corner & 1 ? fraction_x : Real(1) - fraction_x) * (corner >> 1 ? fraction_y : Real(1) - fraction_y);
-    }
 };
 
 template <class Real, class Row> __device__ __forceinline__ point<Real, Row> no_point()
@@ -111,14 +122,14 @@ template <class Real, class Row> __device__ __forceinline__ point<Real, Row> no_
     return {Real(0), Real(0), Real(0), Real(0), Real(0), 0, 0, 0, 0, 0u};
 }
 
-template <class Row, class Real>
+template <form F, class Row, class Real>
 __device__ __forceinline__ point<Real, Row> find_point(const params &p, const level &l, Real x, Real y, Real weight)
 {
-    const place<Real> px = find_place(p, x, l.width), py = find_place(p, y, l.height);
+    const place<Real> px = find_place<F>(p, x, l.width), py = find_place<F>(p, y, l.height);
     if (!(px.counts && py.counts))
         return no_point<Real, Row>();
     const int column = int(px.pixel), line = int(py.pixel);
-    const bool second = !p.discrete; /* discrete sampling reads one pixel */
+    const bool second = !is_set<F>(p.discrete); /* discrete sampling reads one pixel */
     const bool left = column >= 0, right = second && column + 1 < l.width;
     const bool top = line >= 0, bottom = second && line + 1 < l.height;
     const unsigned inside = unsigned(top && left) | unsigned(top && right) << 1 | unsigned(bottom && left) << 2 |
@@ -132,7 +143,7 @@ __device__ __forceinline__ point<Real, Row> find_point(const params &p, const le
 __device__ __forceinline__ int level_of(const params &p, const level *levels, int k)
 {
     if (p.equal_points)
-        return k / p.equal_points;
+        return int(__umulhi(unsigned(k), p.level_multiplier));
     int l = 0;
     while (k >= levels[l + 1].first_point)
         ++l;
@@ -146,18 +157,29 @@ template <class Real> struct softmax_state {
     Real largest, scale;
 };
 
-/* Where one query and head keeps its points, in either form. */
+/* Where a head keeps its points, in either form. */
 template <class Point> struct head {
     const Point *locations, *weights, *references;
     softmax_state<real_of<Point>> softmax;
 };
 
-template <class Point>
-__device__ __forceinline__ head<Point> open_head(const params &p, int64_t n, int64_t q, int64_t m)
+/* Those of query 0 of a batch item and head... */
+template <form F, class Point> __device__ __forceinline__ head<Point> open_slice(const params &p, int64_t n, int64_t m)
 {
-    return {static_cast<const Point *>(p.t.locations) + p.locations(n, q, m),
-            static_cast<const Point *>(p.t.weights) + p.weights(n, q, m),
-            p.fused ? static_cast<const Point *>(p.t.references) + p.references(n, q, 0) : nullptr, {}};
+    return {static_cast<const Point *>(p.t.locations) + p.locations(n, 0, m),
+            static_cast<const Point *>(p.t.weights) + p.weights(n, 0, m),
+            is_fused<F>(p) ? static_cast<const Point *>(p.t.references) + p.references(n, 0, 0) : nullptr,
+            {}};
+}
+
+/* ...and of query q. */
+template <form F, class Point>
+__device__ __forceinline__ head<Point> open_head(const params &p, const head<Point> &slice, int q)
+{
+    return {slice.locations + q * p.locations.row,
+            slice.weights + q * p.weights.row,
+            is_fused<F>(p) ? slice.references + q * p.references.row : nullptr,
+            {}};
 }
 
 /* Softmax over all points of a head, by the Lanes lanes that work on it together. */
@@ -180,20 +202,21 @@ __device__ __forceinline__ softmax_state<real_of<Point>> find_softmax(const para
 }
 
 /* Fused form: the index of the (x, y) in a query's references that point k of level l refers to. */
-__device__ __forceinline__ int reference_of(const params &p, const level *levels, int l, int k)
+template <form F> __device__ __forceinline__ int reference_of(const params &p, const level *levels, int l, int k)
 {
-    if (p.reference_kind == MSDA_REFERENCE_BOXES)
+    if (is_set<F>(p.reference_kind == MSDA_REFERENCE_BOXES))
         return 4 * l;
-    return p.reference_kind == MSDA_REFERENCE_ANCHORS ? 2 * ((k - levels[l].first_point) % p.num_anchors) : 2 * l;
+    return is_set<F>(p.reference_kind == MSDA_REFERENCE_ANCHORS) ? 2 * ((k - levels[l].first_point) % p.num_anchors)
+                                                                 : 2 * l;
 }
 
 /* Fused form: how far a unit of offset moves the location, x and y. */
-template <class Point>
-__device__ __forceinline__ void offset_scale(const params &p, const level *levels, const head<Point> &h, int l, int reference,
-                                             real_of<Point> &x, real_of<Point> &y)
+template <form F, class Point>
+__device__ __forceinline__ void offset_scale(const params &p, const level *levels, const head<Point> &h, int l,
+                                             int reference, real_of<Point> &x, real_of<Point> &y)
 {
     using Real = real_of<Point>;
-    if (p.reference_kind == MSDA_REFERENCE_BOXES) {
+    if (is_set<F>(p.reference_kind == MSDA_REFERENCE_BOXES)) {
         const Real per_point = Real(p.box_scale) / Real(levels[l + 1].first_point - levels[l].first_point);
         x = widen(h.references[reference + 2]) * per_point;
         y = widen(h.references[reference + 3]) * per_point;
@@ -203,23 +226,106 @@ __device__ __forceinline__ void offset_scale(const params &p, const level *level
     }
 }
 
-/* Point k of a head. */
-template <class Row, class Point>
-__device__ __forceinline__ point<real_of<Point>, Row> point_of(const params &p, const level *levels, const head<Point> &h, int k)
+/* What the caller gives of a point: location and weight, or offset and logit. */
+template <class Real> struct given_point {
+    Real x, y, weight;
+};
+
+/* A point that lies nowhere. */
+template <class Real> __device__ __forceinline__ given_point<Real> nowhere()
+{
+    return {Real(NAN), Real(NAN), Real(0)};
+}
+
+/* Apart from placing it, so that the loads can be under way early. */
+template <form F, class Point>
+__device__ __forceinline__ given_point<real_of<Point>> load_point(const head<Point> &h, int k)
+{
+    const Point *location = h.locations + 2 * int64_t(k);
+    if constexpr (F == form::any)
+        return {widen(location[0]), widen(location[1]), widen(h.weights[k])};
+    const unpacked<Point, 2> both = unpack<Point, 2>(load_raw<Point, 2>(location));
+    return {both.at[0], both.at[1], widen(h.weights[k])};
+}
+
+/* Point k of a head, on level l. */
+template <form F, class Row, class Point>
+__device__ __forceinline__ point<real_of<Point>, Row> place_point(const params &p, const level *levels,
+                                                                  const head<Point> &h, int l, int k,
+                                                                  const given_point<real_of<Point>> &given)
 {
     using Real = real_of<Point>;
-    const int l = level_of(p, levels, k);
-    Real x = widen(h.locations[2 * int64_t(k)]), y = widen(h.locations[2 * int64_t(k) + 1]), weight = widen(h.weights[k]);
-    if (p.fused) {
-        const int reference = reference_of(p, levels, l, k);
-        Real scale_x, scale_y;
-        offset_scale(p, levels, h, l, reference, scale_x, scale_y);
-        x = widen(h.references[reference]) + x * scale_x;
-        y = widen(h.references[reference + 1]) + y * scale_y;
-        weight = exp(weight - h.softmax.largest) * h.softmax.scale;
-    }
-    return find_point<Row>(p, levels[l], x, y, weight);
+    if (!is_fused<F>(p))
+        return find_point<F, Row>(p, levels[l], given.x, given.y, given.weight);
+    const int reference = reference_of<F>(p, levels, l, k);
+    Real scale_x, scale_y;
+    offset_scale<F>(p, levels, h, l, reference, scale_x, scale_y);
+    return find_point<F, Row>(p, levels[l], widen(h.references[reference]) + given.x * scale_x,
+                              widen(h.references[reference + 1]) + given.y * scale_y,
+                              exp(given.weight - h.softmax.largest) * h.softmax.scale);
 }
+
+/* ---- corners, handed round in a team ---------------------------------------------------------------------------- */
+
+/* The bilinear weights of a point's corners, times its own. */
+template <class Real> struct alignas(16) corner_weights {
+    Real of[4];
+
+    template <class Row> __device__ __forceinline__ void set(const point<Real, Row> &at)
+    {
+        const Real right = at.weight * at.fraction_x, left = at.weight * (Real(1) - at.fraction_x);
+        const Real top = Real(1) - at.fraction_y;
+        of[0] = left * top;
+        of[1] = right * top;
+        of[2] = left * at.fraction_y;
+        of[3] = right * at.fraction_y;
+    }
+};
+
+/* Where a point's corners lie in a slice. Row is int: in 32 bits, for slices of less than 4 GiB in vectors of 16 bytes. */
+template <class Row> struct corner_places {
+    unsigned at; /* byte offset of corner 00 (modulo 2^32, it may lie outside); the four bits below 16 are `inside` */
+    unsigned pitch; /* bytes from one line of the level to the next */
+
+    template <class Real> __device__ __forceinline__ void set(const point<Real, int> &from, int row_bytes)
+    {
+        at = unsigned(from.row) * unsigned(row_bytes) | from.inside;
+        pitch = unsigned(from.width) * unsigned(row_bytes);
+    }
+    __device__ __forceinline__ bool is_inside(int corner) const
+    {
+        return (at & 1u << corner) != 0;
+    }
+    /* `base` moved to the corner's row; means nothing for a corner outside. */
+    template <class T> __device__ __forceinline__ T *find(T *base, int corner, int row_bytes) const
+    {
+        const unsigned offset = (at & ~15u) + (corner >> 1 ? pitch : 0u) + (corner & 1 ? unsigned(row_bytes) : 0u);
+        return reinterpret_cast<T *>(reinterpret_cast<uintptr_t>(base) + offset);
+    }
+};
+
+/* Row is int64_t: any slice. */
+template <> struct corner_places<int64_t> {
+    int64_t row; /* of corner 00 */
+    int width;
+    unsigned inside;
+
+    template <class Real> __device__ __forceinline__ void set(const point<Real, int64_t> &from, int64_t)
+    {
+        row = from.row;
+        width = from.width;
+        inside = from.inside;
+    }
+    __device__ __forceinline__ bool is_inside(int corner) const
+    {
+        return (inside & 1u << corner) != 0;
+    }
+    template <class T> __device__ __forceinline__ T *find(T *base, int corner, int64_t row_bytes) const
+    {
+        const int64_t offset = (row + (corner >> 1 ? width : 0) + (corner & 1)) * row_bytes;
+        return reinterpret_cast<T *>(reinterpret_cast<uintptr_t>(base) + offset);
+    }
+};
 
 } // namespace msda
 

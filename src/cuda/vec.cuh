@@ -37,21 +37,6 @@ template <class T, int Width> __device__ __forceinline__ raw<T, Width> load_raw(
     return __ldg(reinterpret_cast<const raw<T, Width> *>(from));
 }
 
-/*
- * The element pointer `row` rows of `row_bytes` bytes on; row >= 0 if it is used. An int row costs one multiply-add to 64
- * bits, which the compiler does not find by itself.
- */
-template <class T> __device__ __forceinline__ T *at_row(T *base, int row, int row_bytes)
-{
-    T *address;
-    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(address) : "r"(row), "r"(row_bytes), "l"(base));
-    return address;
-}
-template <class T> __device__ __forceinline__ T *at_row(T *base, int64_t row, int64_t row_bytes)
-{
-    return reinterpret_cast<T *>(reinterpret_cast<uintptr_t>(base) + uint64_t(row) * uint64_t(row_bytes));
-}
-
 __device__ __forceinline__ float widen(float x)
 {
     return x;
@@ -88,7 +73,9 @@ template <class T, int Width> __device__ __forceinline__ unpacked<T, Width> unpa
     union U {
         raw<T, Width> bits;
         T elements[Width];
-        __device__ U() {}
+        __device__ U()
+        {
+        }
     } u;
     u.bits = from;
     unpacked<T, Width> to;
@@ -107,12 +94,14 @@ template <class T, int Width> __device__ __forceinline__ void store(T *to, const
         union U {
             raw<T, at_once> bits;
             T elements[at_once];
-            __device__ U() {}
+            __device__ U()
+            {
+            }
         } u;
 #pragma unroll
         for (int i = 0; i < at_once; ++i)
             u.elements[i] = narrow<T>(from[first + i]);
-        *reinterpret_cast<raw<T, at_once> *>(to + first) = u.bits;
+        __stwb(reinterpret_cast<raw<T, at_once> *>(to + first), u.bits); /* the compiler would split an assignment */
     }
 }
 

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Points sorted by where they lie, for the two ways to sum grad_value that want them so. Levels are cut into tiles; each
+ * slice (a batch item and head) gets a list of its points, tile by tile, within a tile in the order of the queries:
+ *   1. count:      how many points of each chunk of queries fall into each tile,
+ *   2. scan:       where each (tile, chunk) begins in the list,
+ *   3. distribute: the points' numbers.
+ * The list depends on the data alone: no order of execution shows in it.
+ *
+ * Tiles are of cells: the cell of a point is its corner 00, one pixel further out than the level at the top and left.
+ * With Halo they are of pixels, and a point belongs to every tile (at most four) that holds one of its corners.
+ */
+#ifndef MSDA_BACKWARD_BINS_CUH
+#define MSDA_BACKWARD_BINS_CUH
+
+#include "launch.cuh"
+
+namespace msda
+{
+
+constexpr int warps_per_block = threads_per_block / 32;
+constexpr int bins_at_once = 4096;         /* tiles that one pass counts in shared memory */
+constexpr int64_t points_per_chunk = 4096; /* roughly; a chunk is whole queries, eight at least */
+constexpr int points_per_round = 1024;     /* that a block sorts at once: four a thread */
+
+/* The tiles of one level; levels are listed with the most points a tile first, so that long tiles start early. */
+struct tiled_level {
+    int level; /* index of params.levels */
+    int log2_width, log2_height;
+    int tiles_x, tiles_y;
+    int first_bin;
+};
+
+struct tiling {
+    int bins;        /* tiles of a slice */
+    int log2_points; /* a point's number is query << log2_points | k */
+    int queries;     /* of one pass: their points' numbers fit 30 bits */
+    int queries_per_chunk, chunks;
+    int64_t list_length; /* of a slice: four tiles a point at most */
+    tiled_level levels[MSDA_MAX_LEVELS];
+};
+
+/* Device memory of the lists. */
+struct bin_scratch {
+    unsigned *offsets;   /* [slice][chunk][bin of the pass]: counts, then where in the list they go */
+    unsigned *begins;    /* [slice][bin of the pass] + 1: where a bin's part of the list begins */
+    unsigned *rounds;    /* [slice][bin of the pass] + 1: the same in rounds of points_per_round points */
+    unsigned *list;      /* [slice][list_length]: numbers of points */
+    const void *softmax; /* fused: softmax_state[n][q][m] */
+};
+
+/*
+ * size_of(level) -> {log2 width, log2 height} of its tiles. `halo` adds the column and line of cells that begin outside the
+ * level, `copies` is how many tiles a point may belong to.
+ */
+template <class SizeOf> tiling make_tiling(const msda_shape &shape, bool halo, const SizeOf &size_of)
+{
+    tiling t = {};
+    while ((int64_t(1) << t.log2_points) < shape.num_points)
+        ++t.log2_points;
+    const int query_bits = t.log2_points < 30 ? 30 - t.log2_points : 0;
+    const int64_t most = int64_t(1) << (query_bits < 24 ? query_bits : 24);
+    t.queries = int(most < shape.p.queries ? most : shape.p.queries);
+    t.list_length = (halo ? 4 : 1) * int64_t(t.queries) * shape.num_points;
+    double load[MSDA_MAX_LEVELS]; /* points a tile, as if they were spread evenly */
+    const int count = shape.p.num_levels, outside = halo ? 0 : 1;
+    for (int l = 0; l < count; ++l) {
+        const msda_level &from = shape.p.levels[l];
+        tiled_level to = {l};
+        size_of(from, to.log2_width, to.log2_height);
+        to.tiles_x = ((from.width + outside - 1) >> to.log2_width) + 1;
+        to.tiles_y = ((from.height + outside - 1) >> to.log2_height) + 1;
+        const double own = double(from.points) / (double(to.tiles_x) * to.tiles_y);
+        int at = l;
+        for (; at > 0 && load[at - 1] < own; --at) {
+            t.levels[at] = t.levels[at - 1];
+            load[at] = load[at - 1];
+        }
+        t.levels[at] = to;
+        load[at] = own;
+    }
+    for (int l = 0; l < count; ++l) {
+        t.levels[l].first_bin = t.bins;
+        t.bins += t.levels[l].tiles_x * t.levels[l].tiles_y;
+    }
+    const int64_t per_warp = points_per_chunk / (warps_per_block * shape.num_points);
+    t.queries_per_chunk = warps_per_block * int(per_warp > 1 ? per_warp : 1);
+    t.chunks = (t.queries + t.queries_per_chunk - 1) / t.queries_per_chunk;
+    return t;
+}
+
+inline int bins_of_pass(const tiling &t)
+{
+    return t.bins < bins_at_once ? t.bins : bins_at_once;
+}
+
+/* ---- steps 1 and 3 --------------------------------------------------------------------------------------------- */
+
+/* Calls visit(counts, bin) for every tile that the point may belong to, always in the same order. */
+template <bool Halo, class Real, class Visit>
+__device__ __forceinline__ void visit_bins(const tiled_level &tiles, const level &l, const point<Real, int64_t> &at,
+                                           const Visit &visit)
+{
+    const bool counts = at.inside != 0;
+    if (!Halo) {
+        const int column = (at.column + 1) >> tiles.log2_width, line = (at.line + 1) >> tiles.log2_height;
+        visit(counts, tiles.first_bin + line * tiles.tiles_x + column);
+        return;
+    }
+    const int left = max(at.column, 0) >> tiles.log2_width, right = min(at.column + 1, l.width - 1) >> tiles.log2_width;
+    const int top = max(at.line, 0) >> tiles.log2_height, bottom = min(at.line + 1, l.height - 1) >> tiles.log2_height;
+    const int bin = tiles.first_bin + top * tiles.tiles_x + left;
+    visit(counts, bin);
+    visit(counts && right > left, bin + 1);
+    visit(counts && bottom > top, bin + tiles.tiles_x);
+    visit(counts && bottom > top && right > left, bin + tiles.tiles_x + 1);
+}
+
+/*
+ * One block: one slice and chunk of queries; a warp takes a run of the chunk's points, 32 at a time, in order.
+ * Distribute false: counts. True: counts again, warp by warp, and writes the points' numbers where step 2 says.
+ */
+template <class Point, bool Distribute, bool Halo, form F>
+__global__ void __launch_bounds__(threads_per_block)
+    bin_points_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t, const bin_scratch scratch,
+                      int first_bin, int bins)
+{
+    using Real = real_of<Point>;
+    extern __shared__ unsigned counts[]; /* [warp][bin of the pass] */
+    __shared__ level levels[MSDA_MAX_LEVELS + 1];
+    __shared__ tiled_level tiles[MSDA_MAX_LEVELS]; /* by index of params.levels */
+    for (int l = threadIdx.x; l < p.num_levels; l += blockDim.x)
+        tiles[t.levels[l].level] = t.levels[l];
+    load_levels(p, levels);
+
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int queries_per_warp = t.queries_per_chunk / warps_per_block;
+    unsigned *own_counts = counts + warp * bins;
+
+    for (int n = blockIdx.z; n < p.batch; n += gridDim.z)
+        for (int m = blockIdx.y; m < p.heads; m += gridDim.y)
+            for (int chunk = blockIdx.x; chunk < t.chunks; chunk += gridDim.x) {
+                const int64_t slice = int64_t(n) * p.heads + m;
+                const int first_query = chunk * t.queries_per_chunk + warp * queries_per_warp;
+                const unsigned points =
+                    unsigned(max(0, min(queries_per_warp, p.queries - first_query))) * unsigned(p.num_points);
+                const head<Point> points_of_slice = open_slice<F, Point>(p, n, m);
+                unsigned *offsets = scratch.offsets + (slice * t.chunks + chunk) * bins;
+
+                for (int i = threadIdx.x; i < warps_per_block * bins; i += threads_per_block)
+                    counts[i] = 0;
+                __syncthreads();
+
+                /* The warp's i-th point: its number, its place, its level. */
+                const auto place = [&](unsigned i, unsigned &number, point<Real, int64_t> &at) {
+                    const unsigned query =
+                        p.point_multiplier ? __umulhi(i, p.point_multiplier) : i / unsigned(p.num_points);
+                    const int k = int(i - query * unsigned(p.num_points)), q = first_query + int(query);
+                    const int l = level_of(p, levels, k);
+                    const head<Point> h = open_head<F>(p, points_of_slice, q);
+                    number = unsigned(q) << t.log2_points | unsigned(k);
+                    at = place_point<F, int64_t>(p, levels, h, l, k, load_point<F>(h, k));
+                    return l;
+                };
+                for (unsigned i = lane; i < points; i += 32) {
+                    point<Real, int64_t> at;
+                    unsigned number;
+                    const int l = place(i, number, at);
+                    visit_bins<Halo>(tiles[l], levels[l], at, [&](bool counts_here, int bin) {
+                        if (counts_here && unsigned(bin - first_bin) < unsigned(bins))
+                            atomicAdd(own_counts + bin - first_bin, 1u);
+                    });
+                }
+                __syncthreads();
+
+                /* A thread takes a bin: the block's total, or where each warp begins. */
+                for (int bin = threadIdx.x; bin < bins; bin += threads_per_block) {
+                    unsigned at = Distribute ? offsets[bin] : 0;
+                    for (int w = 0; w < warps_per_block; ++w) {
+                        const unsigned count = counts[w * bins + bin];
+                        if (Distribute)
+                            counts[w * bins + bin] = at;
+                        at += count;
+                    }
+                    if (!Distribute)
+                        offsets[bin] = at;
+                }
+                __syncthreads();
+
+                if (Distribute) {
+                    unsigned *list = scratch.list + slice * t.list_length;
+                    for (unsigned round = 0; round < points; round += 32) {
+                        point<Real, int64_t> at = no_point<Real, int64_t>();
+                        unsigned number = 0;
+                        int l = 0;
+                        if (round + lane < points)
+                            l = place(round + lane, number, at);
+                        visit_bins<Halo>(tiles[l], levels[l], at, [&](bool counts_here, int bin) {
+                            const bool goes = counts_here && unsigned(bin - first_bin) < unsigned(bins);
+                            if (!__any_sync(~0u, goes))
+                                return;
+                            /* Lanes that go to the same bin follow one another there. */
+                            const unsigned same = __match_any_sync(~0u, goes ? bin : -1);
+                            const unsigned before = same & ((1u << lane) - 1);
+                            unsigned at_bin = 0;
+                            if (goes) {
+                                at_bin = own_counts[bin - first_bin];
+                                list[at_bin + __popc(before)] = number;
+                            }
+                            __syncwarp();
+                            if (goes && before == 0)
+                                own_counts[bin - first_bin] = at_bin + __popc(same);
+                            __syncwarp();
+                        });
+                    }
+                }
+                __syncthreads();
+            }
+}
+
+/* ---- step 2 ---------------------------------------------------------------------------------------------------- */
+
+/* Exclusive prefix sum over a block's `x`; *total receives the sum. */
+template <int Threads> __device__ __forceinline__ unsigned scan_block(unsigned x, unsigned *total)
+{
+    __shared__ unsigned warp_sums[Threads / 32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    unsigned inclusive = x;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const unsigned below = __shfl_up_sync(~0u, inclusive, distance);
+        inclusive += lane >= distance ? below : 0;
+    }
+    if (lane == 31)
+        warp_sums[warp] = inclusive;
+    __syncthreads();
+    unsigned before = 0, sum = 0;
+#pragma unroll
+    for (int w = 0; w < Threads / 32; ++w) {
+        before += w < warp ? warp_sums[w] : 0;
+        sum += warp_sums[w];
+    }
+    __syncthreads();
+    *total = sum;
+    return before + inclusive - x;
+}
+
+constexpr int scan_threads = 1024;
+
+/* One block a slice, one thread a bin: counts of chunks become offsets into the slice's list. */
+static __global__ void __launch_bounds__(scan_threads)
+    scan_kernel(const __grid_constant__ tiling t, const bin_scratch scratch, int64_t slices, int bins)
+{
+    for (int64_t slice = blockIdx.x; slice < slices; slice += gridDim.x) {
+        unsigned *begins = scratch.begins + slice * (bins + 1), *rounds = scratch.rounds + slice * (bins + 1);
+        unsigned carry = 0, rounds_carry = 0;
+        for (int first = 0; first < bins; first += scan_threads) {
+            const int bin = first + threadIdx.x;
+            unsigned *offsets = scratch.offsets + slice * t.chunks * bins + bin;
+            unsigned sum = 0, total;
+#pragma unroll 8
+            for (int chunk = 0; chunk < t.chunks; ++chunk)
+                sum += bin < bins ? offsets[int64_t(chunk) * bins] : 0;
+            const unsigned own_rounds = (sum + points_per_round - 1) / points_per_round;
+            unsigned at = carry + scan_block<scan_threads>(sum, &total);
+            carry += total;
+            const unsigned first_round = rounds_carry + scan_block<scan_threads>(own_rounds, &total);
+            rounds_carry += total;
+            if (bin >= bins)
+                continue;
+            begins[bin] = at;
+            rounds[bin] = first_round;
+#pragma unroll 8
+            for (int chunk = 0; chunk < t.chunks; ++chunk) {
+                const unsigned count = offsets[int64_t(chunk) * bins];
+                offsets[int64_t(chunk) * bins] = at;
+                at += count;
+            }
+        }
+        if (threadIdx.x == 0)
+            rounds[bins] = rounds_carry;
+        if (threadIdx.x == 0)
+            begins[bins] = carry;
+    }
+}
+
+} // namespace msda
+
+#endif
