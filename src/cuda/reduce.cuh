@@ -64,7 +64,9 @@ template <class T> __device__ __forceinline__ void add_16_bit(T *to, float x)
         union U {
             unsigned short bits;
             T of;
-            __device__ U() {}
+            __device__ U()
+            {
+            }
         } u;
         u.bits = old;
         u.of = narrow<T>(widen(u.of) + widen(narrow<T>(x)));
@@ -96,8 +98,8 @@ template <int Width, class Sum> __device__ __forceinline__ void reduce(Sum *to, 
 #pragma unroll
         for (int i = 0; i < Width; i += 4) {
 #if __CUDA_ARCH__ >= 900
-            asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to + i)), "f"(x[i]),
-                         "f"(x[i + 1]), "f"(x[i + 2]), "f"(x[i + 3])
+            asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to + i)),
+                         "f"(x[i]), "f"(x[i + 1]), "f"(x[i + 2]), "f"(x[i + 3])
                          : "memory");
 #else
             for (int j = 0; j < 4; ++j)
