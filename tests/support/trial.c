@@ -48,7 +48,7 @@ static int64_t references_of(const msda_problem *p)
 
 static layout layout_of(const msda_problem *p, msda_tensor tensor)
 {
-    layout l = {p->batch, p->queries, p->heads, p->head_dim, 0, 0, 0};
+    layout l = {p->batch, p->queries, p->heads, p->head_dim, 0, 0, 0, 0};
     switch (tensor) {
     case MSDA_TENSOR_VALUE:
     case MSDA_TENSOR_GRAD_VALUE:
@@ -75,6 +75,7 @@ static layout layout_of(const msda_problem *p, msda_tensor tensor)
     l.head_stride = stride->head ? stride->head : l.run;
     l.row_stride = stride->row ? stride->row : l.run * l.head;
     l.batch_stride = stride->batch ? stride->batch : l.run * l.head * l.row;
+    l.is_dense = l.head_stride == l.run && l.row_stride == l.run * l.head && l.batch_stride == l.row_stride * l.row;
     return l;
 }
 
@@ -93,6 +94,8 @@ static size_t elements_spanned(const layout *l)
 
 static int64_t offset_of(const layout *l, int64_t index)
 {
+    if (l->is_dense)
+        return index;
     const int64_t i = index % l->run, head = index / l->run % l->head;
     const int64_t row = index / l->run / l->head % l->row, batch = index / l->run / l->head / l->row;
     return batch * l->batch_stride + row * l->row_stride + head * l->head_stride + i;
@@ -306,6 +309,8 @@ static uint64_t hash_untouchable(const guarded_tensor *x, int is_written)
     if (!is_written || count_of(&x->layout) == 0)
         return hash_bytes(hash, x->memory.data, x->memory.size);
 
+    if (x->layout.is_dense)
+        return hash;
     unsigned char *is_element = calloc(x->memory.size, 1);
     assert_non_null(is_element);
     for (int64_t i = 0; i < count_of(&x->layout); i += x->layout.run)

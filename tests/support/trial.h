@@ -24,6 +24,7 @@
 typedef struct layout {
     int64_t batch, row, head, run;
     int64_t batch_stride, row_stride, head_stride;
+    int is_dense; /* the dense index is the offset */
 } layout;
 
 typedef struct guarded_tensor {
