@@ -173,20 +173,14 @@ static double relative_error(const reference *r, msda_tensor which)
 
 agreement reference_compare(const reference *r)
 {
-    agreement found = {.holds = true, .worst_tolerance = 1.0};
-    for (int i = 0; i < MSDA_TENSOR_COUNT; ++i) {
+    agreement worst = {.holds = true, .error = -1.0, .tolerance = 1.0};
+    for (int i = 0; i < MSDA_TENSOR_COUNT && worst.holds; ++i) {
         const msda_tensor which = (msda_tensor)i;
         if (!workload_writes(r->of, r->backward, which))
             continue;
         const double error = relative_error(r, which), tolerance = agreement_tolerance(r->of, which);
-        const bool worse = !(error / tolerance <= found.worst_error / found.worst_tolerance);
-        if (worse && found.holds) {
-            found.worst = which;
-            found.worst_error = error;
-            found.worst_tolerance = tolerance;
-        }
-        found.holds = found.holds && error <= tolerance;
-        found.error = error <= found.error ? found.error : error;
+        if (!(error / tolerance <= worst.error / worst.tolerance))
+            worst = (agreement){error <= tolerance, which, error, tolerance};
     }
-    return found;
+    return worst;
 }

@@ -23,11 +23,11 @@ typedef struct reference {
     head_answer *answers; /* [heads] */
 } reference;
 
+/* The tensor whose error is nearest to its tolerance, or the first that passes it. */
 typedef struct agreement {
     bool holds;
-    double error;      /* the largest of the tensors compared */
-    msda_tensor worst; /* the tensor furthest over its tolerance, or nearest to it */
-    double worst_error, worst_tolerance;
+    msda_tensor which;
+    double error, tolerance;
 } agreement;
 
 /* `points`: about how many to compute; at least one head is. Exits if the reference refuses the problem. */

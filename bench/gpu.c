@@ -23,7 +23,11 @@ static bool succeeded(cudaError_t error, const char *what)
 bool gpu_look(gpu_facts *facts)
 {
     struct cudaDeviceProp properties;
-    int kilohertz = 0;
+    int count = 0, kilohertz = 0;
+    if (msda_cuda_device_count(&count) != MSDA_STATUS_SUCCESS) {
+        fprintf(stderr, "msda_bench: no CUDA device: %s\n", msda_last_error());
+        return false;
+    }
     TRY(cudaGetDeviceProperties(&properties, 0));
     TRY(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, 0));
     *facts = (gpu_facts){.multiprocessors = properties.multiProcessorCount,

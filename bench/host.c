@@ -36,7 +36,10 @@ static int64_t status_bytes(const char *field)
 static bool forget_peak(void)
 {
     FILE *file = fopen("/proc/self/clear_refs", "w");
-    return file != NULL && (fputs("5", file) >= 0) & (fclose(file) == 0);
+    if (file == NULL)
+        return false;
+    const bool written = fputs("5", file) >= 0;
+    return fclose(file) == 0 && written;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------------- */

@@ -59,8 +59,9 @@ static const char csv_head[] =
 static void write_opening(FILE *to, const char *machine, int argc, char **argv)
 {
     fprintf(to, "# machine: %s\n# command: msda_bench", machine);
-    for (int i = 1; i < argc; ++i)
-        fprintf(to, " %s", argv[i]);
+    for (int i = 1; i + 1 < argc; i += 2)
+        if (strcmp(argv[i], "--csv") != 0 && strcmp(argv[i], "--dump") != 0) /* somebody's folders */
+            fprintf(to, " %s %s", argv[i], argv[i + 1]);
     fputc('\n', to);
 }
 
@@ -116,8 +117,8 @@ void report_failed_check(const report *r, const result *found)
     fflush(stdout);
     fprintf(stderr, "msda_bench: %s %s %s on %s is WRONG: %s is off by %.2e, allowed are %.2e; not timed\n",
             found->w->shape->name, dtype_name(found->w->how.value_dtype), found->backward ? "backward" : "forward",
-            backend_names[found->on], agreement_tensor_name(found->check.worst), found->check.worst_error,
-            found->check.worst_tolerance);
+            backend_names[found->on], agreement_tensor_name(found->check.which), found->check.error,
+            found->check.tolerance);
 }
 
 static void print_row(const report *r, const result *found)
@@ -162,7 +163,7 @@ static void write_csv(const report *r, const result *found)
     else
         fputs(",,", r->csv);
     fprintf(r->csv, "%.3f,%lld,%lld,%.3e,%.3e,%d,%d,%s\n", gathered / seconds * 1e-9, (long long)m->workspace,
-            (long long)m->growth, found->check.error, found->check.worst_tolerance, found->heads_checked, found->heads,
+            (long long)m->growth, found->check.error, found->check.tolerance, found->heads_checked, found->heads,
             m->kernel);
     fflush(r->csv);
 }

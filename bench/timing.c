@@ -36,7 +36,7 @@ timing samples_close(samples *taken)
     const double *sorted = taken->microseconds;
     const timing sum = {.median_us = 0.5 * (sorted[(n - 1) / 2] + sorted[n / 2]),
                         .min_us = sorted[0],
-                        .p90_us = sorted[(n - 1) * 9 / 10],
+                        .p90_us = sorted[(9 * n + 9) / 10 - 1],
                         .repeats = n};
     free(taken->microseconds);
     *taken = (samples){0};
