@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statuses and their texts, the error text of each thread, the version, and what a build without CUDA answers. */
-#include "trial.h"
+/* Statuses and their texts, the error text of each thread, and the version. */
+#include "backend.h"
 
 #include <pthread.h>
 
@@ -114,37 +114,6 @@ static void kernel_names_are_empty_for_invalid_problems(void **state)
     assert_string_equal(msda_cuda_kernel_name(NULL), "");
 }
 
-/* What is wrong is told as in every build; what is right is not built. */
-static void cuda_answers_not_built(void **state)
-{
-    (void)state;
-    if (msda_cuda_is_built())
-        skip();
-    trial plain, fused;
-    const msda_problem problem = problem_of(rich_problem);
-    trial_open(&plain, &problem, 0);
-    trial_open(&fused, &problem, 1);
-    const msda_forward_args forward = trial_forward_args(&plain);
-    const msda_backward_args backward = trial_backward_args(&plain);
-    const msda_fused_forward_args fused_forward = trial_fused_forward_args(&fused);
-    const msda_fused_backward_args fused_backward = trial_fused_backward_args(&fused);
-    size_t size = 1;
-    int count = 1;
-    assert_int_equal(msda_cuda_forward(&problem, &forward, NULL), MSDA_STATUS_NOT_BUILT);
-    assert_int_equal(msda_cuda_backward_workspace(&problem, &size), MSDA_STATUS_NOT_BUILT);
-    assert_int_equal(msda_cuda_backward(&problem, &backward, NULL, 0, NULL), MSDA_STATUS_NOT_BUILT);
-    assert_int_equal(msda_cuda_fused_forward(&problem, &fused_forward, NULL), MSDA_STATUS_NOT_BUILT);
-    assert_int_equal(msda_cuda_fused_backward_workspace(&problem, &size), MSDA_STATUS_NOT_BUILT);
-    assert_int_equal(msda_cuda_fused_backward(&problem, &fused_backward, NULL, 0, NULL), MSDA_STATUS_NOT_BUILT);
-    assert_int_equal(msda_cuda_device_count(&count), MSDA_STATUS_NOT_BUILT);
-    assert_int_equal(count, 0);
-    assert_string_equal(msda_cuda_architectures(), "");
-    assert_string_equal(msda_cuda_kernel_name(&problem), "");
-    assert_non_null(strstr(msda_last_error(), "CUDA"));
-    trial_close(&plain);
-    trial_close(&fused);
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -156,7 +125,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(success_keeps_the_last_error),
         cmocka_unit_test(library_and_header_have_one_version),
         cmocka_unit_test(kernel_names_are_empty_for_invalid_problems),
-        cmocka_unit_test(cuda_answers_not_built),
     };
     return RUN_PROGRAM(argc, argv, NULL, tests);
 }
