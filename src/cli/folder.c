@@ -184,7 +184,7 @@ static bool read_levels(msda_folder *folder)
 {
     msda_problem *const problem = &folder->problem;
     static const int64_t shapes_wanted[2] = {-1, 2};
-    int64_t table[2 * MSDA_MAX_LEVELS], num_levels;
+    int64_t table[2 * MSDA_MAX_LEVELS] = {0}, num_levels;
     if (!read_table(folder, "spatial_shapes", shapes_wanted, 2, 1, INT32_MAX, table, &num_levels))
         return false;
     problem->num_levels = (int32_t)num_levels;
@@ -205,7 +205,7 @@ static bool read_levels(msda_folder *folder)
 
 static bool read_points_per_level(msda_folder *folder)
 {
-    int64_t num_levels = folder->problem.num_levels, table[2 * MSDA_MAX_LEVELS];
+    int64_t num_levels = folder->problem.num_levels, table[2 * MSDA_MAX_LEVELS] = {0};
     if (!read_table(folder, "points_per_level", &num_levels, 1, 0, INT32_MAX, table, &num_levels))
         return false;
     for (int l = 0; l < num_levels; ++l)

@@ -67,7 +67,8 @@ static bool take_word(reader *r, const char *word)
 
 static bool malformed(const reader *r, const char *wanted)
 {
-    return msda_complain("%s: malformed .npy header: %s expected", r->name, wanted);
+    msda_complain("%s: malformed .npy header: %s expected", r->name, wanted);
+    return false;
 }
 
 static bool read_string(reader *r, quoted *string)

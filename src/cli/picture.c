@@ -192,7 +192,7 @@ typedef struct heat_map {
 static bool make_heat_map(heat_map *map, const msda_photo *photo, const msda_scene *scene)
 {
     map->highest = 0.0;
-    map->heat = malloc((size_t)photo->width * (size_t)photo->height * sizeof *map->heat);
+    map->heat = calloc((size_t)photo->width * (size_t)photo->height, sizeof *map->heat);
     if (map->heat == NULL)
         return msda_complain("view: no memory for a heat map");
     for (int y = 0; y < photo->height; ++y)
@@ -435,12 +435,21 @@ static void draw(const canvas *c, const heat_map *map)
                "weights: softmax of likeness in colour; gradient: summed over levels, heads and channels");
 }
 
+static cairo_status_t write_bytes(void *file, const unsigned char *bytes, unsigned int size)
+{
+    return fwrite(bytes, 1, size, file) == size ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_WRITE_ERROR;
+}
+
+/* Written beside its place and moved there when it is complete. */
 static bool write_png(cairo_surface_t *surface, const char *path)
 {
     char unfinished[PATH_MAX];
     snprintf(unfinished, sizeof unfinished, "%s.part", path);
-    const cairo_status_t status = cairo_surface_write_to_png(surface, unfinished);
-    if (status == CAIRO_STATUS_SUCCESS && rename(unfinished, path) == 0)
+    FILE *const file = fopen(unfinished, "wb");
+    if (file == NULL)
+        return msda_complain("%s: %s", path, strerror(errno));
+    const cairo_status_t status = cairo_surface_write_to_png_stream(surface, write_bytes, file);
+    if (fclose(file) == 0 && status == CAIRO_STATUS_SUCCESS && rename(unfinished, path) == 0)
         return true;
     msda_complain("%s: %s", path, status == CAIRO_STATUS_SUCCESS ? strerror(errno) : cairo_status_to_string(status));
     unlink(unfinished);

@@ -59,9 +59,10 @@ static bool allocate_all(tensors *t, const msda_problem *problem)
     t->grad_output = allocate(problem, MSDA_TENSOR_GRAD_OUTPUT);
     t->grad_value = allocate(problem, MSDA_TENSOR_GRAD_VALUE);
     t->grad_weights = allocate(problem, MSDA_TENSOR_GRAD_WEIGHTS);
-    return (t->value && t->locations && t->weights && t->output && t->grad_output && t->grad_value &&
-            t->grad_weights) ||
-           msda_complain("view: no memory for %d queries of %d heads", problem->queries, problem->heads);
+    if (t->value && t->locations && t->weights && t->output && t->grad_output && t->grad_value && t->grad_weights)
+        return true;
+    msda_complain("view: no memory for %d queries of %d heads", problem->queries, problem->heads);
+    return false;
 }
 
 static void free_all(tensors *t)
