@@ -56,6 +56,7 @@ static int64_t smaller(int64_t a, int64_t b)
 /* guided: a thread takes many stretches first, whose items share its cache, and few at the end. */
 static void run_stretches(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
 {
+    (void)threads; /* unused without OpenMP */
     const int64_t length = pass->stretch, stretches = (items + length - 1) / length;
 #pragma omp parallel for num_threads(threads) schedule(guided)
     for (int64_t i = 0; i < stretches; ++i)
@@ -64,6 +65,7 @@ static void run_stretches(const msda_cpu_pass *pass, const msda_cpu_job *job, in
 
 static void run_one_by_one(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
 {
+    (void)threads; /* unused without OpenMP */
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
     for (int64_t item = 0; item < items; ++item)
         pass->run(job, scratch_of_thread(job), item, item + 1);
