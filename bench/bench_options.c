@@ -13,7 +13,7 @@ static const char help[] =
     "  --backend cpu|cuda|naive         default cpu\n"
     "  --direction forward|backward|both  default both\n"
     "  --form plain|fused               default plain\n"
-    "  --preset NAME[,NAME] | all       default encoder1,decoder; --list shows them\n"
+    "  --preset NAME[,NAME] | all       default encoder1,decoder; --list shows them; all: those of models\n"
     "  --dtype f32,f16,bf16,f64         of value; default f32 (naive: f64)\n"
     "  --point-dtype f32|value          of locations and weights; default f32 (beside f64: f64)\n"
     "  --accumulate fp32|native|deterministic\n"
@@ -167,8 +167,10 @@ static bool read_presets(bench_options *o, const char *text)
 {
     if (strcmp(text, "all") != 0)
         return read_list(o, text, &o->num_shapes, add_preset);
-    for (o->num_shapes = 0; o->num_shapes < num_presets; ++o->num_shapes)
-        o->shapes[o->num_shapes] = &presets[o->num_shapes];
+    o->num_shapes = 0;
+    for (int i = 0; i < num_presets; ++i)
+        if (!presets[i].for_tests)
+            o->shapes[o->num_shapes++] = &presets[i];
     return true;
 }
 

@@ -7,6 +7,7 @@
 #define EVERY_PIXEL .anywhere = 0
 #define ANYWHERE(n) .anywhere = n
 #define GRIDS(...)  .query_grids = {__VA_ARGS__}
+#define FOR_TESTS   .anywhere = 0, .for_tests = true
 #define PRESET(name_, batch_, heads_, head_dim_, queries_, ...)                                                        \
     {.name = name_, .batch = batch_, .heads = heads_, .head_dim = head_dim_, queries_, .levels = {__VA_ARGS__}},
 const preset presets[] = {

@@ -3,6 +3,7 @@
 #ifndef MSDA_BENCH_PRESET_H
 #define MSDA_BENCH_PRESET_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PRESET_MAX_GRIDS 8
@@ -15,6 +16,7 @@ typedef struct preset_grid {
 typedef struct preset {
     const char *name;
     int32_t batch, heads, head_dim;
+    bool for_tests;                            /* of no model */
     int32_t anywhere;                          /* queries at random places; 0: at the pixels of query_grids */
     preset_grid query_grids[PRESET_MAX_GRIDS]; /* empty: the levels themselves */
     preset_grid levels[PRESET_MAX_GRIDS];
