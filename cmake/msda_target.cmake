@@ -15,12 +15,15 @@ function(msda_target name)
     # The launch stubs that nvcc makes would otherwise need the C++ run-time library.
     set(without_runtime -fno-exceptions,-fno-threadsafe-statics)
 
+    # Makes the machine code of all architectures a seventh of its size; the driver unpacks what it loads.
+    set(compressed --compress-mode=size)
+
     # A fused multiply-add rounds once where the definition rounds twice, and then picks another pixel.
     target_compile_options(${name} PRIVATE
         $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
         $<$<COMPILE_LANGUAGE:C,CXX>:${msda_warnings}>
         $<$<COMPILE_LANGUAGE:C>:${msda_c_warnings}>
-        $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off,${without_runtime}>)
+        $<$<COMPILE_LANGUAGE:CUDA>:${compressed} -Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off,${without_runtime}>)
 
     if(MSDA_WERROR)
         target_compile_options(${name} PRIVATE
