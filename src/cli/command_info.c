@@ -9,14 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void print_cuda(void)
+static void print_devices(void)
 {
     int count = 0;
-    if (!msda_cuda_is_built()) {
-        printf("cuda                 not built\n");
-        return;
-    }
-    printf("cuda                 built for compute capability %s\n", msda_cuda_architectures());
     if (msda_cuda_device_count(&count) != MSDA_STATUS_SUCCESS) {
         printf("cuda devices         none: %s\n", msda_last_error());
         return;
@@ -24,7 +19,7 @@ static void print_cuda(void)
     printf("cuda devices         %d\n", count);
     for (int i = 0; i < count; ++i) {
         char text[320];
-        printf("  device %-10d  %s\n", i, msda_device_describe(i, text, sizeof text) ? text : msda_complaint());
+        printf("  device %-10d  %s\n", i, msda_device_cuda->describe(i, text, sizeof text) ? text : msda_complaint());
     }
 }
 
@@ -40,7 +35,10 @@ int msda_command_info(int count, char **words)
     printf("build                %s\n", MSDA_CLI_BUILD);
     printf("cpu instruction set  %s%s%s\n", msda_cpu_isa(), wanted_isa != NULL ? ", MSDA_CPU_ISA=" : "",
            wanted_isa != NULL ? wanted_isa : "");
-    print_cuda();
+    printf("cuda                 %s%s\n", msda_device_cuda != NULL ? "built for compute capability " : "not built",
+           msda_cuda_architectures());
+    if (msda_device_cuda != NULL)
+        print_devices();
     printf("view                 %s\n", MSDA_CLI_HAS_VIEW ? "built" : "not built: libpng and cairo were missing");
     return MSDA_EXIT_GOOD;
 }

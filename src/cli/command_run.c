@@ -24,6 +24,12 @@ typedef struct results {
 
 /* ---- arguments ------------------------------------------------------------------------------------------------- */
 
+/* Leaves room for the names of the files inside, so that no path is ever cut short. */
+static bool fits(const char *folder)
+{
+    return strlen(folder) < PATH_MAX - 64 || msda_complain("%.40s...: name too long", folder);
+}
+
 /* The command line names DIR, DIR/options has flags of its own, and the command line wins: so it is parsed twice. */
 static bool parse(int count, char **words, const msda_flag *flags, msda_settings *settings, const char **directory)
 {
@@ -34,11 +40,14 @@ static bool parse(int count, char **words, const msda_flag *flags, msda_settings
         return false;
     if (*directory == NULL)
         return msda_complain("%s: which folder? (msda --help)", words[0]);
+    if (!fits(*directory))
+        return false;
     snprintf(path, sizeof path, "%s/options", *directory);
     msda_settings_init(settings);
     *directory = NULL;
     return msda_arguments_parse_file(path, msda_file_flags, settings) &&
-           msda_arguments_parse(count, words, flags, settings, directory);
+           msda_arguments_parse(count, words, flags, settings, directory) &&
+           (settings->out == NULL || fits(settings->out));
 }
 
 /* ---- computing ------------------------------------------------------------------------------------------------- */

@@ -10,14 +10,15 @@
 #include <string.h>
 #include <time.h>
 
-/* A task on its way through the library. `at` is where the back end finds the tensors: host or device memory. */
+/* A task on its way through the library. */
 typedef struct call {
     const msda_task *task;
-    msda_problem problem; /* as the back end gets it: naive's is F64 throughout */
+    msda_problem problem;      /* as the back end gets it: naive's is F64 throughout */
+    const msda_device *device; /* null on the CPU */
     void *host[MSDA_TENSOR_COUNT];
-    void *device[MSDA_TENSOR_COUNT];
-    void *const *at;
-    size_t size[MSDA_TENSOR_COUNT]; /* bytes */
+    void *remote[MSDA_TENSOR_COUNT]; /* copies on the device */
+    void *const *at;                 /* one of the two: where the back end finds the tensors */
+    size_t size[MSDA_TENSOR_COUNT];  /* bytes */
     void *workspace;
     size_t workspace_size;
 } call;
@@ -118,7 +119,7 @@ static bool run(const call *c, int direction)
 {
     const msda_status status = direction == MSDA_FORWARD_TIMING ? (c->task->fused ? forward_fused : forward_plain)(c)
                                                                 : (c->task->fused ? backward_fused : backward_plain)(c);
-    return succeeded(c, status) && (c->task->backend != MSDA_BACKEND_CUDA || msda_device_wait());
+    return succeeded(c, status) && (c->device == NULL || c->device->wait());
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
@@ -158,9 +159,9 @@ static bool fill_host(call *c, double *const tensors[MSDA_TENSOR_COUNT])
 
 static bool fill_device(call *c)
 {
-    for (int t = 0; t < MSDA_TENSOR_COUNT; ++t)
-        if (c->host[t] != NULL && (!msda_device_allocate(&c->device[t], at_least_one(c->size[t])) ||
-                                   !msda_device_upload(c->device[t], c->host[t], c->size[t])))
+    for (int t = 0; c->device != NULL && t < MSDA_TENSOR_COUNT; ++t)
+        if (c->host[t] != NULL && (!c->device->allocate(&c->remote[t], at_least_one(c->size[t])) ||
+                                   !c->device->upload(c->remote[t], c->host[t], c->size[t])))
             return false;
     return true;
 }
@@ -169,8 +170,8 @@ static bool allocate_workspace(call *c)
 {
     if (!succeeded(c, ask_workspace_size(c)))
         return false;
-    return c->task->backend == MSDA_BACKEND_CUDA ? msda_device_allocate(&c->workspace, at_least_one(c->workspace_size))
-                                                 : allocate_host(&c->workspace, c->workspace_size);
+    return c->device != NULL ? c->device->allocate(&c->workspace, at_least_one(c->workspace_size))
+                             : allocate_host(&c->workspace, c->workspace_size);
 }
 
 static bool fetch_results(const call *c, double *const tensors[MSDA_TENSOR_COUNT])
@@ -178,7 +179,7 @@ static bool fetch_results(const call *c, double *const tensors[MSDA_TENSOR_COUNT
     for (int t = 0; t < MSDA_TENSOR_COUNT; ++t) {
         if (tensors[t] == NULL || msda_folder_is_input((msda_tensor)t))
             continue;
-        if (c->device[t] != NULL && !msda_device_download(c->host[t], c->device[t], c->size[t]))
+        if (c->device != NULL && !c->device->download(c->host[t], c->remote[t], c->size[t]))
             return false;
         msda_storage_decode(dtype_of(c, t), c->host[t], count_of(c, t), tensors[t]);
         const msda_dtype wanted = msda_folder_dtype(c->task->problem, (msda_tensor)t);
@@ -192,13 +193,13 @@ static void release(call *c)
 {
     for (int t = 0; t < MSDA_TENSOR_COUNT; ++t) {
         free(c->host[t]);
-        if (c->device[t] != NULL)
-            msda_device_free(c->device[t]);
+        if (c->remote[t] != NULL)
+            c->device->release(c->remote[t]);
     }
-    if (c->task->backend != MSDA_BACKEND_CUDA)
+    if (c->device == NULL)
         free(c->workspace);
     else if (c->workspace != NULL)
-        msda_device_free(c->workspace);
+        c->device->release(c->workspace);
 }
 
 /* ---- time ------------------------------------------------------------------------------------------------------ */
@@ -255,15 +256,15 @@ static void widen_for_naive(msda_problem *problem)
 
 bool msda_compute(const msda_task *task, double *const tensors[MSDA_TENSOR_COUNT], msda_timing *timings)
 {
-    if (task->backend == MSDA_BACKEND_CUDA && !msda_cuda_is_built())
-        return msda_complain("cuda: this msda was built without CUDA");
     call c = {.task = task, .problem = *task->problem};
-    c.at = task->backend == MSDA_BACKEND_CUDA ? c.device : c.host;
+    c.device = task->backend == MSDA_BACKEND_CUDA ? msda_device_cuda : NULL;
+    c.at = c.device != NULL ? c.remote : c.host;
+    if (task->backend == MSDA_BACKEND_CUDA && c.device == NULL)
+        return msda_complain("cuda: this msda was built without CUDA");
     if (task->backend == MSDA_BACKEND_NAIVE)
         widen_for_naive(&c.problem);
     const bool done =
-        fill_host(&c, tensors) && (task->backend != MSDA_BACKEND_CUDA || fill_device(&c)) &&
-        run_repeatedly(&c, MSDA_FORWARD_TIMING, timings) &&
+        fill_host(&c, tensors) && fill_device(&c) && run_repeatedly(&c, MSDA_FORWARD_TIMING, timings) &&
         (!task->backward || (allocate_workspace(&c) && run_repeatedly(&c, MSDA_BACKWARD_TIMING, timings))) &&
         fetch_results(&c, tensors);
     release(&c);

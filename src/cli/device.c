@@ -12,32 +12,32 @@ static bool succeeded(cudaError_t error, const char *what)
            msda_complain("cuda: %s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-bool msda_device_allocate(void **memory, size_t size)
+static bool allocate(void **memory, size_t size)
 {
     return succeeded(cudaMalloc(memory, size), "allocating device memory");
 }
 
-void msda_device_free(void *memory)
+static void release(void *memory)
 {
     cudaFree(memory);
 }
 
-bool msda_device_upload(void *to, const void *from, size_t size)
+static bool upload(void *to, const void *from, size_t size)
 {
     return succeeded(cudaMemcpy(to, from, size, cudaMemcpyHostToDevice), "copying to the device");
 }
 
-bool msda_device_download(void *to, const void *from, size_t size)
+static bool download(void *to, const void *from, size_t size)
 {
     return succeeded(cudaMemcpy(to, from, size, cudaMemcpyDeviceToHost), "copying from the device");
 }
 
-bool msda_device_wait(void)
+static bool wait_for_work(void)
 {
     return succeeded(cudaDeviceSynchronize(), "running");
 }
 
-bool msda_device_describe(int index, char *text, size_t size)
+static bool describe(int index, char *text, size_t size)
 {
     struct cudaDeviceProp properties;
     if (!succeeded(cudaGetDeviceProperties(&properties, index), "asking for a device's properties"))
@@ -45,3 +45,6 @@ bool msda_device_describe(int index, char *text, size_t size)
     snprintf(text, size, "%s, compute capability %d.%d", properties.name, properties.major, properties.minor);
     return true;
 }
+
+static const msda_device cuda = {allocate, release, upload, download, wait_for_work, describe};
+const msda_device *const msda_device_cuda = &cuda;

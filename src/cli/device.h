@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of the current CUDA device. Each fails with a complaint; in a tool without CUDA all of them do. */
+/* Memory of the current CUDA device. What fails does so with a complaint. */
 #ifndef MSDA_DEVICE_H
 #define MSDA_DEVICE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-bool msda_device_allocate(void **memory, size_t size); /* aligned to 256 bytes */
-void msda_device_free(void *memory);
-bool msda_device_upload(void *to, const void *from, size_t size);
-bool msda_device_download(void *to, const void *from, size_t size);
-bool msda_device_wait(void); /* for all queued work, whose errors surface here */
+typedef struct msda_device {
+    bool (*allocate)(void **memory, size_t size); /* aligned to 256 bytes */
+    void (*release)(void *memory);
+    bool (*upload)(void *to, const void *from, size_t size);
+    bool (*download)(void *to, const void *from, size_t size);
+    bool (*wait)(void);                                   /* for all queued work, whose errors surface here */
+    bool (*describe)(int index, char *text, size_t size); /* "NVIDIA H200, compute capability 9.0" */
+} msda_device;
 
-/* "NVIDIA H200, compute capability 9.0" of device `index`. */
-bool msda_device_describe(int index, char *text, size_t size);
+extern const msda_device *const msda_device_cuda; /* null in a tool without CUDA */
 
 #endif

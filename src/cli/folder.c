@@ -138,7 +138,6 @@ static bool read_table(const msda_folder *folder, const char *name, const int64_
 
 static bool read_value(msda_folder *folder, const msda_settings *settings)
 {
-    static const int64_t any[4] = {-1, -1, -1, -1};
     static const msda_dtype dtypes[] = {
         [MSDA_NPY_F2] = MSDA_DTYPE_F16, [MSDA_NPY_F4] = MSDA_DTYPE_F32, [MSDA_NPY_F8] = MSDA_DTYPE_F64};
     msda_array *const value = &folder->tensors[MSDA_TENSOR_VALUE];
@@ -149,7 +148,7 @@ static bool read_value(msda_folder *folder, const msda_settings *settings)
     if (value->rank != 4)
         return msda_complain("%s/value.npy: %d axes, where [N, S, M, D] is needed", folder->path, value->rank);
     if (value->shape[0] > INT32_MAX || value->shape[2] > INT32_MAX || value->shape[3] > INT32_MAX)
-        return shape_complaint(folder, "value", value->shape, value->rank, any, 4);
+        return msda_complain("%s/value.npy: batch, heads or channels past 2^31", folder->path);
     problem->batch = (int32_t)value->shape[0];
     problem->value_length = value->shape[1];
     problem->heads = (int32_t)value->shape[2];

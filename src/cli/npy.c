@@ -312,8 +312,11 @@ int64_t msda_npy_integer(const msda_npy *npy, size_t i)
 const char *msda_npy_shape_text(char text[MSDA_NPY_SHAPE_TEXT_SIZE], const int64_t *shape, int rank)
 {
     size_t length = (size_t)sprintf(text, "[");
-    for (int i = 0; i < rank; ++i)
-        length += (size_t)sprintf(text + length, "%s%" PRId64, i == 0 ? "" : ", ", shape[i]);
+    for (int i = 0; i < rank; ++i) {
+        const char *const comma = i == 0 ? "" : ", ";
+        length += (size_t)(shape[i] < 0 ? sprintf(text + length, "%sany", comma)
+                                        : sprintf(text + length, "%s%" PRId64, comma, shape[i]));
+    }
     sprintf(text + length, "]");
     return text;
 }

@@ -36,7 +36,7 @@ bool msda_npy_is_integer(const msda_npy *npy);
 double msda_npy_float(const msda_npy *npy, size_t i);
 int64_t msda_npy_integer(const msda_npy *npy, size_t i);
 
-/* "[2, 9, 16]" */
+/* "[2, 9, 16]"; a negative size reads "any". */
 #define MSDA_NPY_SHAPE_TEXT_SIZE 192
 const char *msda_npy_shape_text(char text[MSDA_NPY_SHAPE_TEXT_SIZE], const int64_t *shape, int rank);
 

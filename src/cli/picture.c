@@ -444,7 +444,8 @@ static cairo_status_t write_bytes(void *file, const unsigned char *bytes, unsign
 static bool write_png(cairo_surface_t *surface, const char *path)
 {
     char unfinished[PATH_MAX];
-    snprintf(unfinished, sizeof unfinished, "%s.part", path);
+    if (snprintf(unfinished, sizeof unfinished, "%s.part", path) >= PATH_MAX)
+        return msda_complain("%.40s...: name too long", path);
     FILE *const file = fopen(unfinished, "wb");
     if (file == NULL)
         return msda_complain("%s: %s", path, strerror(errno));

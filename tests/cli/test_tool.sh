@@ -38,6 +38,18 @@ says() { grep -qE -- "$1" stdout || fail "does not print '$1'"; }
 copy() { rm -rf case && cp -r "$golden/$1" case && chmod -R u+w case; }
 edit() { "$npy_edit" "case/$1.npy" "case/$1.npy" "${@:2}" || fail "npy_edit $*"; }
 
+# npy DESCR SHAPE: the start of a file; its data are what follows.
+npy() {
+    local header="{'descr': '$1', 'fortran_order': False, 'shape': $2, }"
+    printf '\223NUMPY\001\000%b\000%s' "\\x$(printf %02x ${#header})" "$header"
+}
+
+# full_disk TEXT ARGUMENT...: exit 2 with TEXT when nothing can be written to any file.
+full_disk() {
+    (trap '' XFSZ && ulimit -f 0 && "$msda" "${@:2}" 2>&1 && echo fine) | cat >stdout
+    grep -qF -- "$1" stdout || fail "a full disk: ${*:2}"
+}
+
 # ---- usage -----------------------------------------------------------------------------------------------------------
 
 usage() {
@@ -214,7 +226,9 @@ run_writes() {
     rm case/grad_output.npy
     run 0 run case --out forward
     [ "$(ls forward)" = output.npy ] || fail "files: $(ls forward)"
-    run 0 run "$golden/nonfinite_locations" && says '^output'
+    copy one_point
+    edit value set 0 nan
+    run 0 run case && says '^output .*NaN or infinite: 1$'
 }
 
 run_writes_all_or_nothing() {
@@ -225,6 +239,8 @@ run_writes_all_or_nothing() {
     refuse 'no/such/made: No such file' run "$golden/ddetr_small" --out no/such/made
     touch file
     refuse 'file/output.npy.part: Not a directory' run "$golden/ddetr_small" --out file
+    full_disk 'full/output.npy.part: File too large' run "$golden/ddetr_small" --out full
+    [ -e full ] && fail 'a folder is left behind'
     mkdir -p held/output.npy/deep
     refuse 'held/output.npy: ' run "$golden/ddetr_small" --out held
     [ "$(ls held)" = output.npy ] || fail "left behind: $(ls held)"
@@ -303,13 +319,42 @@ bad_input() {
     done
 }
 
+bad_sizes() {
+    local huge=4294967296
+    refuse 'name too long' check "$(printf '%4050s' x)"
+    refuse 'name too long' run "$golden/one_point" --out "$(printf '%4050s' x)"
+    copy one_point
+    npy '<f4' "($huge, 0, 1, 1)" >case/value.npy
+    refuse 'case/value.npy: batch, heads or channels past 2^31' run case
+    copy one_point
+    { npy '<i8' '(65, 2)' && head -c 1040 /dev/zero; } >case/spatial_shapes.npy
+    refuse 'case/spatial_shapes.npy: 65 levels; at most 64' run case
+    { npy '<i8' '(1, 2)' && head -c 16 /dev/zero; } >case/spatial_shapes.npy
+    refuse 'case/spatial_shapes.npy: 0 is not in 1..2147483647' run case
+    { npy '<i4' '(3, 2)' && for _ in 1 2 3 4 5 6; do printf '\377\377\377\177'; done; } >case/spatial_shapes.npy
+    refuse 'case/spatial_shapes.npy: more pixels than 2^63' run case
+    copy one_point
+    npy '<f4' "(1, $huge, 1, 1, 0, 2)" >case/sampling_locations.npy
+    refuse 'case/sampling_locations.npy: more queries or points than 2^31' run case
+    copy one_point
+    rm case/sampling_locations.npy case/attention_weights.npy case/grad_output.npy
+    npy '<f4' '(1, 0, 1, 1, 1, 2)' >case/sampling_offsets.npy
+    npy '<f4' '(1, 0, 1, 1, 1)' >case/attention_logits.npy
+    npy '<f4' "(1, 0, $huge, 2)" >case/reference_points.npy
+    refuse 'case/reference_points.npy: more anchors than 2^31' run case
+    npy '<f4' '(1, 0, 0, 2)' >case/reference_points.npy
+    refuse 'num_anchors' run case
+    npy '<f4' '(1, 0, 1, 2)' >case/reference_points.npy
+    run 0 run case && says '^output +\[1, 0, 1\]'
+}
+
 bad_shapes() {
     copy ddetr_small
     edit value axes 2 109 32
     refuse 'case/value.npy: 3 axes' run case
     copy ddetr_small
     edit value axes 2 218 2 8
-    refuse 'case/sampling_locations.npy: shape [2, 11, 4, 4, 4, 2], where [2, -1, 2, 4, -1, 2]' run case
+    refuse 'case/sampling_locations.npy: shape [2, 11, 4, 4, 4, 2], where [2, any, 2, 4, any, 2]' run case
     copy ddetr_small
     edit sampling_locations axes 2 11 4 16 2
     refuse 'case/sampling_locations.npy: shape' run case
@@ -327,7 +372,7 @@ bad_shapes() {
     refuse 'case/value.npy: integers, where' run case
     copy ddetr_small
     cp case/level_start_index.npy case/spatial_shapes.npy
-    refuse 'case/spatial_shapes.npy: shape [4], where [-1, 2]' run case
+    refuse 'case/spatial_shapes.npy: shape [4], where [any, 2]' run case
     copy ddetr_small
     cp "$golden/points_per_level/points_per_level.npy" case/level_start_index.npy
     refuse 'case/level_start_index.npy: shape [3], where [4]' run case
@@ -385,6 +430,8 @@ view() {
     refuse 'none.png' view none.png --out x.png
     refuse '.: not a regular file' view . --out x.png
     refuse 'no/such/x.png: No such file' view "$photo" --out no/such/x.png
+    full_disk 'x.png: ' view "$photo" --out x.png
+    refuse 'name too long' view "$photo" --out "$(printf '%5000s' x)"
     head -c 5000 "$photo" >cut.png
     refuse 'cut.png: ' view cut.png --out x.png
     echo text >text.png
