@@ -23,9 +23,10 @@ typedef struct reference {
     head_answer *answers; /* [heads] */
 } reference;
 
-/* The tensor whose error is nearest to its tolerance, or the first that passes it. */
 typedef struct agreement {
     bool holds;
+    double largest; /* error of any tensor */
+    /* the tensor whose error is nearest to its tolerance, or the first that passes it */
     msda_tensor which;
     double error, tolerance;
 } agreement;
