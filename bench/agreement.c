@@ -8,7 +8,7 @@
 #include "call.h"
 #include "storage_types.h"
 
-/* ---- tolerance ------------------------------------------------------------------------------------------------------- */
+/* ---- tolerance --------------------------------------------------------------------------------------------------- */
 
 static double largest_side(const workload *w)
 {
@@ -36,10 +36,11 @@ static double hits_of_pixel(const workload *w)
  *   arithmetic  16       a short sum of products of a few factors (the random signs of its errors cancel)
  *               side     a coordinate rounded to f32 is off by up to side x roundoff pixels, in the fused form, which
  *                        also divides and adds, by four times that
- *               sqrt(hits) in grad_value: a sum of numbers of both signs grows as the square root of their number, and so
- *                        do the errors of its additions; NATIVE makes them in the storage type. Times 4: hits are an average.
- *   knots       where 16-bit points make locations that cannot be kept off the integers, an error of e pixels puts a share
- *               2e of the points on the wrong side, and each of those location gradients is off by about itself.
+ *               sqrt(hits) in grad_value: a sum of numbers of both signs grows as the square root of their number, and
+ *                        so do the errors of its additions; NATIVE makes them in the storage type. Times 4: hits are
+ *                        an average.
+ *   knots       where 16-bit points make locations that cannot be kept off the integers, an error of e pixels puts a
+ *               share 2e of the points on the wrong side, and each of those location gradients is off by about itself.
  */
 double agreement_tolerance(const workload *w, msda_tensor which)
 {
@@ -69,7 +70,7 @@ const char *agreement_tensor_name(msda_tensor which)
     }
 }
 
-/* ---- the reference, one head at a time ------------------------------------------------------------------------------- */
+/* ---- the reference, one head at a time --------------------------------------------------------------------------- */
 
 static int64_t elements_of_head(const tensor *t)
 {
@@ -149,7 +150,7 @@ void reference_close(reference *r)
     *r = (reference){0};
 }
 
-/* ---- comparison ------------------------------------------------------------------------------------------------------ */
+/* ---- comparison -------------------------------------------------------------------------------------------------- */
 
 static double relative_error(const reference *r, msda_tensor which)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The check before each timing: all queries of some heads (as many as are cheap; all where they are) are computed by the
- * reference, in f64 and on the same stored numbers, and compared as |result - reference| / |reference| of each tensor.
+ * The check before each timing: all queries of some heads (as many as are cheap; all where they are) are computed by
+ * the reference, in f64 on the same stored numbers, and compared as |result - reference| / |reference| of each tensor.
  *
  * A head of one batch item shares nothing with the others, so it is a problem of its own, and the call under test runs
  * whole, as it is timed. The reference is msda_naive_*(), whose loops the CPU path runs for f64; heads run in parallel.

@@ -44,7 +44,7 @@ static bool complain(const char *option, const char *text)
     return false;
 }
 
-/* ---- one item of a list; each returns false if the text is none ---------------------------------------------------------- */
+/* ---- one item of a list; each returns false if the text is none -------------------------------------------------- */
 
 /* The index of a text among names; -1 if it is none. */
 static int index_of(const char *text, const char *const *names, int count)
@@ -104,7 +104,7 @@ static bool read_list(bench_options *o, const char *text, int *count, bool (*add
     return false;
 }
 
-/* ---- one option -------------------------------------------------------------------------------------------------------- */
+/* ---- one option -------------------------------------------------------------------------------------------------- */
 
 static bool read_choice(const char *text, const char *const *names, int count, int *choice)
 {

@@ -37,7 +37,7 @@ bool gpu_look(gpu_facts *facts)
     return true;
 }
 
-/* ---- buffer sets ------------------------------------------------------------------------------------------------------- */
+/* ---- buffer sets ------------------------------------------------------------------------------------------------- */
 
 static bool fill_set(const stage *s, int set)
 {
@@ -80,7 +80,7 @@ void gpu_close(stage *s)
     free(s->sets);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static bool run_on_set(const stage *s, call *c, int set)
 {
@@ -126,11 +126,11 @@ bool gpu_rehearse(const stage *s, call *c, measurement *m)
     return ran;
 }
 
-/* ---- timing ------------------------------------------------------------------------------------------------------------- */
+/* ---- timing ------------------------------------------------------------------------------------------------------ */
 
 /*
- * A batch of calls is queued behind a plug, a millisecond or so of other work, so that the device never waits for the host
- * and the events around each call enclose the call alone. The plug is stores to memory of its own.
+ * A batch of calls is queued behind a plug, a millisecond or so of other work, so that the device never waits for the
+ * host and the events around each call enclose the call alone. The plug is stores to memory of its own.
  */
 #define BATCH        64 /* at most */
 #define PLUG_SIZE    ((size_t)256 << 20)

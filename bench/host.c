@@ -16,7 +16,7 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* ---- resident memory (Linux; elsewhere not known) --------------------------------------------------------------------- */
+/* ---- resident memory (Linux; elsewhere not known) ---------------------------------------------------------------- */
 
 /* A line of the process's status, in bytes; -1 if there is none. */
 static int64_t status_bytes(const char *field)
@@ -42,7 +42,7 @@ static bool forget_peak(void)
     return fclose(file) == 0 && written;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static bool set_up(const stage *s, call *c)
 {

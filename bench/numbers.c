@@ -17,7 +17,7 @@ void *numbers_allocate(int64_t size)
     return memory;
 }
 
-/* ---- random bits: splitmix64 of a counter, so that any thread can draw any element ----------------------------- */
+/* ---- random bits: splitmix64 of a counter, so that any thread can draw any element ------------------------------- */
 
 static uint64_t draw(uint64_t stream, uint64_t counter)
 {
@@ -34,7 +34,7 @@ static float unit_interval(uint64_t bits24)
     return ((float)(bits24 & 0xFFFFFF) + 0.5f) * 0x1p-24f;
 }
 
-/* ---- normal numbers: 16 bits pick one of a fixed sample, which is far faster than a logarithm each ---------------- */
+/* ---- normal numbers: 16 bits pick one of a fixed sample, which is far faster than a logarithm each --------------- */
 
 #define SAMPLE_SIZE 65536
 static float normal_sample[SAMPLE_SIZE];
@@ -62,7 +62,7 @@ static void fill_normal(float *to, int64_t count, uint64_t stream)
     }
 }
 
-/* ---- places and points ---------------------------------------------------------------------------------------------- */
+/* ---- places and points ------------------------------------------------------------------------------------------- */
 
 typedef struct place {
     float x, y;
@@ -91,8 +91,8 @@ static place direction_of_head(int head, int heads)
 }
 
 /*
- * Moves a pixel position off the integers. There the location gradient jumps, and a rounding error would decide which of
- * two right answers comes out; the check could then not be strict.
+ * Moves a pixel position off the integers. There the location gradient jumps, and a rounding error would decide which
+ * of two right answers comes out; the check could then not be strict.
  */
 static float off_the_knot(float position)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The numbers of one preset in f32, made once and then stored in each dtype: normal value and grad_output, weights that are
- * the softmax of normal logits, and locations by one of four rules. Reproducible, whatever the number of threads.
+ * The numbers of one preset in f32, made once and then stored in each dtype: normal value and grad_output, weights that
+ * are the softmax of normal logits, locations by one of four rules. The same for any number of threads.
  */
 #ifndef MSDA_BENCH_NUMBERS_H
 #define MSDA_BENCH_NUMBERS_H

@@ -11,7 +11,7 @@
 
 static const char *const accumulate_names[] = {"fp32", "native", "deterministic"};
 
-/* ---- machine ------------------------------------------------------------------------------------------------------------ */
+/* ---- machine ----------------------------------------------------------------------------------------------------- */
 
 static void processor_name(char *name, size_t size)
 {
@@ -49,7 +49,7 @@ static bool describe_machine(report *r, char *text, size_t size)
     return true;
 }
 
-/* ---- head and foot ------------------------------------------------------------------------------------------------------ */
+/* ---- head and foot ----------------------------------------------------------------------------------------------- */
 
 static const char csv_head[] =
     "preset,backend,form,direction,value_dtype,point_dtype,accumulate,locations,layout,threads,batch,queries,heads,"
@@ -97,7 +97,7 @@ void report_close(report *r)
         fclose(r->csv);
 }
 
-/* ---- while it runs ------------------------------------------------------------------------------------------------------- */
+/* ---- while it runs ----------------------------------------------------------------------------------------------- */
 
 static void wipe_progress(const report *r)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where calls run and are timed. On the host: one set of tensors, the workload's own. On the GPU: copies of them, at least
- * three and more than the L2 cache together, used in turn, so that a call never finds its input where the last one left it.
+ * Where calls run and are timed. On the host: one set of tensors, the workload's own. On the GPU: copies of them, at
+ * least three and more than the L2 cache together, used in turn, so that a call finds none of its input in the cache.
  * Functions that return false have said why on stderr.
  */
 #ifndef MSDA_BENCH_STAGE_H
@@ -33,7 +33,7 @@ bool stage_rehearse(stage *s, bool backward, int threads, measurement *m);
 
 bool stage_measure(stage *s, bool backward, int threads, patience asked, measurement *m);
 
-/* ---- the parts, host.c and gpu.c (gpu_none.c in a build without CUDA) ------------------------------------------------- */
+/* ---- the parts, host.c and gpu.c (gpu_none.c in a build without CUDA) -------------------------------------------- */
 
 bool host_rehearse(const stage *s, call *c, measurement *m);
 bool host_measure(const stage *s, call *c, patience asked, measurement *m);

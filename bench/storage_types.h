@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * f32 to every storage type and every storage type to f64, for whole tensors on all threads: hundreds of megabytes for each
- * preset, where the tool's exact but slow converter would take most of the time.
+ * f32 to every storage type and every storage type to f64, for whole tensors on all threads: hundreds of megabytes for
+ * each preset, where the tool's slow converter would take most of the time.
  */
 #ifndef MSDA_BENCH_STORAGE_TYPES_H
 #define MSDA_BENCH_STORAGE_TYPES_H
