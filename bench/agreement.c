@@ -41,6 +41,7 @@ static double hits_of_pixel(const workload *w)
  *                        an average.
  *   knots       where 16-bit points make locations that cannot be kept off the integers, an error of e pixels puts a
  *               share 2e of the points on the wrong side, and each of those location gradients is off by about itself.
+ *               Times 4: the sums of such coarse numbers meet integers more often than others do.
  */
 double agreement_tolerance(const workload *w, msda_tensor which)
 {
@@ -53,7 +54,7 @@ double agreement_tolerance(const workload *w, msda_tensor which)
         tolerance += 4.0 * sqrt(hits_of_pixel(w)) * (native ? dtype_roundoff(stored) : arithmetic);
     }
     const bool knots = which == MSDA_TENSOR_GRAD_LOCATIONS && w->how.fused && dtype_size(w->how.point_dtype) == 2;
-    return tolerance + (knots ? 2.0 * sqrt(2.0 * pixel_error) : 0.0);
+    return tolerance + (knots ? 4.0 * sqrt(2.0 * pixel_error) : 0.0);
 }
 
 const char *agreement_tensor_name(msda_tensor which)
