@@ -39,9 +39,9 @@ static double hits_of_pixel(const workload *w)
  *               sqrt(hits) in grad_value: a sum of numbers of both signs grows as the square root of their number, and
  *                        so do the errors of its additions; NATIVE makes them in the storage type. Times 4: hits are
  *                        an average.
- *   knots       where 16-bit points make locations that cannot be kept off the integers, an error of e pixels puts a
- *               share 2e of the points on the wrong side, and each of those location gradients is off by about itself.
- *               Times 4: the sums of such coarse numbers meet integers more often than others do.
+ *   knots       16-bit references and offsets add up to positions on a lattice of a few roundoffs of a pixel, so a share
+ *               of about 4 roundoffs of the points lies exactly on an integer, where the rounding in f32 picks the side;
+ *               each of those location gradients may be off by about itself.
  */
 double agreement_tolerance(const workload *w, msda_tensor which)
 {
@@ -54,7 +54,7 @@ double agreement_tolerance(const workload *w, msda_tensor which)
         tolerance += 4.0 * sqrt(hits_of_pixel(w)) * (native ? dtype_roundoff(stored) : arithmetic);
     }
     const bool knots = which == MSDA_TENSOR_GRAD_LOCATIONS && w->how.fused && dtype_size(w->how.point_dtype) == 2;
-    return tolerance + (knots ? 4.0 * sqrt(2.0 * pixel_error) : 0.0);
+    return tolerance + (knots ? sqrt(2.0 * 4.0 * dtype_roundoff(stored)) : 0.0);
 }
 
 const char *agreement_tensor_name(msda_tensor which)
