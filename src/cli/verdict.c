@@ -155,17 +155,18 @@ static double cosine_swapped(const double *computed, const msda_array *expected,
     return cosine_of(product, s->computed, s->expected);
 }
 
-static size_t count_wrong(const double *computed, const msda_array *expected, double limit, size_t *first)
+/* Elements whose error no rounding explains: a hundredth of their own and the typical size together. */
+static size_t count_wrong(const double *computed, const msda_array *expected, const sums *s, size_t *first)
 {
+    const double typical = (double)sqrtl(s->expected / (long double)s->finite);
     size_t wrong = 0;
     for (size_t i = 0; i < expected->count; ++i)
-        if (fabs(computed[i] - expected->data[i]) > limit && wrong++ == 0)
+        if (fabs(computed[i] - expected->data[i]) > 0.01 * (fabs(expected->data[i]) + typical) && wrong++ == 0)
             *first = i;
     return wrong;
 }
 
-static void write_hint(msda_verdict *verdict, const double *computed, const msda_array *expected, const sums *s,
-                       msda_tolerance tolerance)
+static void write_hint(msda_verdict *verdict, const double *computed, const msda_array *expected, const sums *s)
 {
     char *const hint = verdict->hint;
     const size_t size = sizeof verdict->hint;
@@ -185,7 +186,7 @@ static void write_hint(msda_verdict *verdict, const double *computed, const msda
         return;
     }
     const long double scale = s->product / s->expected;
-    if (error_after_scaling(computed, expected, scale) < 0.01L * s->error) {
+    if (error_after_scaling(computed, expected, scale) < 0.1L * s->error) {
         snprintf(hint, size, "%s: out is %.9Lg times ref", scale < 0.0L ? "sign" : "scale", scale);
         return;
     }
@@ -194,17 +195,17 @@ static void write_hint(msda_verdict *verdict, const double *computed, const msda
         return;
     }
     size_t first = 0;
-    const size_t wrong =
-        count_wrong(computed, expected, 8.0 * tolerance.rtol * s->max_expected + tolerance.floor, &first);
+    const size_t wrong = count_wrong(computed, expected, s, &first);
     if (verdict->cosine > 0.5 && wrong > 0 && wrong <= s->finite / 10 + 1) {
         write_index(index, sizeof index, expected, first);
         snprintf(hint, size, "few bad elements, borders? %zu of %zu, first %s", wrong, expected->count, index);
         return;
     }
     snprintf(hint, size, "%s",
-             fabs(verdict->cosine) < 0.5 ? "unrelated: transposed axes, or x and y swapped?"
-             : verdict->cosine > 0.99    ? "small errors everywhere: rounding, a narrower type?"
-                                         : "partly alike: some points, levels or borders differ?");
+             verdict->cosine < -0.5   ? "opposite: the sign of some terms?"
+             : verdict->cosine < 0.5  ? "unrelated: transposed axes, or x and y swapped?"
+             : verdict->cosine > 0.99 ? "small errors everywhere: rounding, a narrower type?"
+                                      : "partly alike: some points, levels or borders differ?");
 }
 
 msda_verdict msda_verdict_of(const double *computed, const msda_array *expected, msda_dtype stored,
@@ -222,6 +223,6 @@ msda_verdict msda_verdict_of(const double *computed, const msda_array *expected,
         s.misplaced == 0 && error <= allowed &&
         (s.max_error <= tolerance.element_rtol * s.max_expected + tolerance.floor || isinf(tolerance.element_rtol));
     if (!verdict.passed)
-        write_hint(&verdict, computed, expected, &s, tolerance);
+        write_hint(&verdict, computed, expected, &s);
     return verdict;
 }

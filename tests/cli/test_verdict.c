@@ -102,6 +102,9 @@ static void tells_scale_and_sign(void **state)
     for (int i = 0; i < COUNT; ++i)
         p.computed[i] = -p.expected[i];
     expect_failure(&p, MSDA_DTYPE_F32, "sign: out is -1 times ref");
+    for (int i = 0; i < COUNT; ++i)
+        p.computed[i] = (i % 8 == 0 ? 1.0 : -1.0) * p.expected[i];
+    expect_failure(&p, MSDA_DTYPE_F32, "opposite");
     memset(p.computed, 0, sizeof p.computed);
     expect_failure(&p, MSDA_DTYPE_F32, "all zero");
 }
