@@ -508,9 +508,10 @@ static void check_unwanted(msda_dtype dtype)
         open_filled(&some, "some gradients", &problem);
         for (int i = 0; i < 3; ++i)
             some.unwanted |= left_out >> i & 1 ? gradients[i] : 0;
-        run(&some);
+        trial_check(&some);
+        /* cuda may run another kernel when less is wanted */
         for (int tensor = MSDA_TENSOR_GRAD_VALUE; tensor <= MSDA_TENSOR_GRAD_WEIGHTS; ++tensor)
-            if (!(some.unwanted >> tensor & 1) && is_reproducible((msda_tensor)tensor))
+            if (!(some.unwanted >> tensor & 1) && backend_under_test != &backend_cuda)
                 require_equal(&all, &some, (msda_tensor)tensor);
         trial_close(&some);
     }
