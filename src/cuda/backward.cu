@@ -46,7 +46,7 @@ struct plan {
     method how;
     bool image;
     /* offsets into the workspace, bytes */
-    size_t weight_gradients, location_gradients, softmax, image_at, offsets, begins, rounds, list, total;
+    size_t weight_gradients, location_gradients, softmax, image_at, offsets, begins, list, point_bins, total;
 };
 
 size_t take(size_t *total, size_t size)
@@ -72,8 +72,8 @@ void take_lists(const msda_shape &shape, const tiling &t, int bins, plan *to)
     const size_t slices = size_t(shape.p.batch) * shape.p.heads;
     to->offsets = take(&to->total, slices * t.chunks * bins * sizeof(unsigned));
     to->begins = take(&to->total, slices * (bins + 1) * sizeof(unsigned));
-    to->rounds = take(&to->total, slices * (bins + 1) * sizeof(unsigned));
     to->list = take(&to->total, slices * t.list_length * sizeof(unsigned));
+    to->point_bins = take(&to->total, slices * t.list_length * sizeof(unsigned short));
 }
 
 template <class Value, int HeadDim> plan make_plan(const msda_shape &shape)
@@ -368,15 +368,15 @@ cudaError_t for_each_pass(const params &whole, const tiling &t, const bin_scratc
         for (int first = 0; first < t.bins; first += bins_at_once) {
             const int bins = t.bins - first < bins_at_once ? t.bins - first : bins_at_once;
             const int shared = bins * warps_per_block * int(sizeof(unsigned));
-            const auto count = bin_points_kernel<Point, false, Halo, F>,
-                       distribute = bin_points_kernel<Point, true, Halo, F>;
             const dim3 grid = grid_of(t.chunks, p.heads, p.batch);
+            const auto count = count_kernel<Point, Halo, F>;
+            const auto distribute = distribute_kernel<Halo>;
             TRY(cudaFuncSetAttribute(count, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
             TRY(cudaFuncSetAttribute(distribute, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
             TRY(launch(count, grid, threads_per_block, shared, stream, p, t, scratch, first, bins));
             TRY(launch(scan_kernel, grid_of(int64_t(p.batch) * p.heads), scan_threads, 0, stream, t, scratch,
                        int64_t(p.batch) * p.heads, bins));
-            TRY(launch(distribute, grid, threads_per_block, shared, stream, p, t, scratch, first, bins));
+            TRY(launch(distribute, grid, threads_per_block, shared, stream, p, t, scratch, bins));
             TRY(sum(p, q, first, bins));
         }
     }
@@ -397,16 +397,14 @@ cudaError_t sum_tiles(const msda_shape &shape, const params &whole, const bin_sc
 }
 
 template <class Value, class Point, class Sum, int Lanes, form F>
-cudaError_t sum_runs(const msda_shape &shape, const params &whole, const bin_scratch &scratch,
-                     const backward_scratch &sums, cudaStream_t stream)
+cudaError_t sum_runs(const params &whole, const tiling &t, const bin_scratch &scratch, const backward_scratch &out,
+                     cudaStream_t stream)
 {
-    constexpr int width = 16 / sizeof(Value);
-    const tiling t = make_sorted_tiling(shape);
     return for_each_pass<Value, Point, false, F>(
         whole, t, scratch, stream, [&](const params &p, int64_t first_query, int first_bin, int bins) {
-            return launch(sum_runs_kernel<Value, Point, Sum, Lanes, width, F>,
-                          grid_of(bins + t.list_length / points_per_round + 1, p.heads, p.batch), threads_per_block, 0,
-                          stream, p, t, scratch, sums, whole.queries, first_query, first_bin, bins);
+            return launch(sum_runs_kernel<Value, Point, Sum, Lanes, F>, grid_of(bins, p.heads, p.batch),
+                          threads_per_block, 0, stream, p, t, scratch, out, whole.queries, first_query, first_bin,
+                          bins);
         });
 }
 
@@ -435,45 +433,51 @@ cudaError_t sum_by_owner(const msda_shape &shape, const params &p, const bin_scr
 }
 
 /* What the sorted way asks of the tensors; the direct one takes what it can't. */
-template <class Value, class Sum> bool can_sort(const params &p, const backward_scratch &sums)
+template <class Value, class Sum> bool can_sort(const params &p, const backward_scratch &out, int64_t value_length)
 {
-    return is_vector_aligned(p.t.grad_output, p.grad_output, p.head_dim, sizeof(Value)) &&
-           is_vector_aligned(sums.sums, sums.sum_strides, p.head_dim, sizeof(Sum)) &&
-           p.grad_output.row <= INT_MAX / int64_t(sizeof(Value));
+    return is_vector_aligned(p.t.value, p.value, p.head_dim, sizeof(Value)) &&
+           is_vector_aligned(p.t.grad_output, p.grad_output, p.head_dim, sizeof(Value)) &&
+           is_vector_aligned(out.sums, out.sum_strides, p.head_dim, sizeof(Sum)) &&
+           p.grad_output.row <= INT_MAX / int64_t(sizeof(Value)) && !is_wide(p.value, value_length, sizeof(Value)) &&
+           !is_wide(out.sum_strides, value_length, sizeof(Sum));
 }
 
 template <class Value, class Point, class Sum, int HeadDim>
 cudaError_t sum_sorted(const msda_shape &shape, const params &p, const bin_scratch &scratch,
-                       const backward_scratch &sums, cudaStream_t stream)
+                       const backward_scratch &out, cudaStream_t stream)
 {
+    const tiling t = make_sorted_tiling(shape);
     if constexpr (HeadDim != MSDA_ANY) {
-        constexpr int lanes = lanes_of<Value, HeadDim>;
+        constexpr int lanes = HeadDim / run_width<Value>;
         switch (form_of<Point>(p)) {
         case form::plain:
-            return sum_runs<Value, Point, Sum, lanes, form::plain>(shape, p, scratch, sums, stream);
+            return sum_runs<Value, Point, Sum, lanes, form::plain>(p, t, scratch, out, stream);
         case form::fused:
-            return sum_runs<Value, Point, Sum, lanes, form::fused>(shape, p, scratch, sums, stream);
+            return sum_runs<Value, Point, Sum, lanes, form::fused>(p, t, scratch, out, stream);
         case form::any:
             break;
         }
     }
-    return sum_runs<Value, Point, Sum, 8, form::any>(shape, p, scratch, sums, stream);
+    return sum_runs<Value, Point, Sum, 8, form::any>(p, t, scratch, out, stream);
 }
 
 /* grad_value with atomics, direct or sorted, in `sums`; and the small gradients. */
 template <class Value, class Point, class Sum, int HeadDim>
 cudaError_t sum_atomically(const msda_shape &shape, const params &p, const plan &at, const bin_scratch &lists,
-                           backward_scratch scratch, Sum *sums, const stride &strides, bool clear, cudaStream_t stream)
+                           backward_scratch scratch, Sum *sums, const stride &strides, bool clear, bool want_points,
+                           cudaStream_t stream)
 {
     scratch.sums = sums;
     scratch.sum_strides = strides;
     if (clear)
         TRY(clear_rows(p, sums, strides, 0, shape.p.value_length, shape.p.value_length, stream));
-    if (at.how == method::direct || !can_sort<Value, Sum>(p, scratch))
-        return gather<Value, Point, Sum, HeadDim, true>(shape, p, scratch, stream);
-    TRY((sum_sorted<Value, Point, Sum, HeadDim>(shape, p, lists, scratch, stream)));
-    scratch.sums = nullptr;
-    return gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream);
+    if constexpr (sizeof(Sum) > 2) /* sums in 16 bits are NATIVE's, and always direct */
+        if (at.how == method::sorted && can_sort<Value, Sum>(p, scratch, shape.p.value_length)) {
+            TRY((sum_sorted<Value, Point, Sum, HeadDim>(shape, p, lists, scratch, stream)));
+            scratch.sums = nullptr;
+            return want_points ? gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream) : cudaSuccess;
+        }
+    return gather<Value, Point, Sum, HeadDim, true>(shape, p, scratch, stream);
 }
 
 template <class Value, class Point, class Sum, int HeadDim>
@@ -486,9 +490,9 @@ cudaError_t run_backward(const msda_shape &shape, const params &p, char *workspa
     scratch.weight_gradients = workspace + at.weight_gradients;
     scratch.location_gradients = workspace + at.location_gradients;
     softmax_state<Real> *states = reinterpret_cast<softmax_state<Real> *>(workspace + at.softmax);
-    const bin_scratch lists = {
-        reinterpret_cast<unsigned *>(workspace + at.offsets), reinterpret_cast<unsigned *>(workspace + at.begins),
-        reinterpret_cast<unsigned *>(workspace + at.rounds), reinterpret_cast<unsigned *>(workspace + at.list), states};
+    const bin_scratch lists = {reinterpret_cast<unsigned *>(workspace + at.offsets),
+                               reinterpret_cast<unsigned *>(workspace + at.begins),
+                               reinterpret_cast<unsigned *>(workspace + at.list), workspace + at.point_bins, states};
     Sum *grad_value = static_cast<Sum *>(p.t.grad_value);
 
     if (p.fused && grad_value && at.how != method::direct)
@@ -504,12 +508,12 @@ cudaError_t run_backward(const msda_shape &shape, const params &p, char *workspa
         const stride dense = {row * shape.p.value_length, row, p.head_dim};
         if constexpr (sizeof(Sum) == 2) {
             TRY((sum_atomically<Value, Point, float, HeadDim>(shape, p, at, lists, scratch, image, dense, true,
-                                                              stream)));
+                                                              want_points, stream)));
             TRY(round_image<Value>(shape, p, image, stream));
         }
     } else if (grad_value) {
         TRY((sum_atomically<Value, Point, Sum, HeadDim>(shape, p, at, lists, scratch, grad_value, p.grad_value, !p.add,
-                                                        stream)));
+                                                        want_points, stream)));
     } else if (want_points) {
         TRY((gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream)));
     }

@@ -44,8 +44,8 @@ struct tiling {
 struct bin_scratch {
     unsigned *offsets;   /* [slice][chunk][bin of the pass]: counts, then where in the list they go */
     unsigned *begins;    /* [slice][bin of the pass] + 1: where a bin's part of the list begins */
-    unsigned *rounds;    /* [slice][bin of the pass] + 1: the same in rounds of points_per_round points */
     unsigned *list;      /* [slice][list_length]: numbers of points */
+    void *point_bins;    /* [slice][query][k]: point_bins */
     const void *softmax; /* fused: softmax_state[n][q][m] */
 };
 
@@ -96,122 +96,176 @@ inline int bins_of_pass(const tiling &t)
 
 /* ---- steps 1 and 3 --------------------------------------------------------------------------------------------- */
 
-/* Calls visit(counts, bin) for every tile that the point may belong to, always in the same order. */
-template <bool Halo, class Real, class Visit>
-__device__ __forceinline__ void visit_bins(const tiled_level &tiles, const level &l, const point<Real, int64_t> &at,
-                                           const Visit &visit)
+/* Tiles that a point may belong to. */
+template <bool Halo> constexpr int most_bins = Halo ? 4 : 1;
+
+/* The tiles that a point belongs to, as bins of the pass; no_bin where it has fewer. */
+constexpr unsigned short no_bin = 0xffff;
+
+template <bool Halo> struct alignas(2 * most_bins<Halo>) point_bins {
+    unsigned short of[most_bins<Halo>];
+};
+
+template <bool Halo, class Real>
+__device__ __forceinline__ point_bins<Halo> find_bins(const tiled_level &tiles, const level &l,
+                                                      const point<Real, int64_t> &at, int first_bin, int bins)
 {
+    const auto in_pass = [&](bool counts, int bin) {
+        return counts && unsigned(bin - first_bin) < unsigned(bins) ? (unsigned short)(bin - first_bin) : no_bin;
+    };
     const bool counts = at.inside != 0;
-    if (!Halo) {
+    if constexpr (Halo) {
+        const int left = max(at.column, 0) >> tiles.log2_width,
+                  right = min(at.column + 1, l.width - 1) >> tiles.log2_width;
+        const int top = max(at.line, 0) >> tiles.log2_height,
+                  bottom = min(at.line + 1, l.height - 1) >> tiles.log2_height;
+        const int bin = tiles.first_bin + top * tiles.tiles_x + left;
+        return {in_pass(counts, bin), in_pass(counts && right > left, bin + 1),
+                in_pass(counts && bottom > top, bin + tiles.tiles_x),
+                in_pass(counts && bottom > top && right > left, bin + tiles.tiles_x + 1)};
+    } else {
         const int column = (at.column + 1) >> tiles.log2_width, line = (at.line + 1) >> tiles.log2_height;
-        visit(counts, tiles.first_bin + line * tiles.tiles_x + column);
-        return;
+        return {in_pass(counts, tiles.first_bin + line * tiles.tiles_x + column)};
     }
-    const int left = max(at.column, 0) >> tiles.log2_width, right = min(at.column + 1, l.width - 1) >> tiles.log2_width;
-    const int top = max(at.line, 0) >> tiles.log2_height, bottom = min(at.line + 1, l.height - 1) >> tiles.log2_height;
-    const int bin = tiles.first_bin + top * tiles.tiles_x + left;
-    visit(counts, bin);
-    visit(counts && right > left, bin + 1);
-    visit(counts && bottom > top, bin + tiles.tiles_x);
-    visit(counts && bottom > top && right > left, bin + tiles.tiles_x + 1);
 }
 
-/*
- * One block: one slice and chunk of queries; a warp takes a run of the chunk's points, 32 at a time, in order.
- * Distribute false: counts. True: counts again, warp by warp, and writes the points' numbers where step 2 says.
- */
-template <class Point, bool Distribute, bool Halo, form F>
+/* A chunk's share of a warp: a run of whole queries. */
+struct warp_share {
+    int first_query;
+    unsigned points;
+    int64_t slice;
+};
+
+__device__ __forceinline__ warp_share share_of(const params &p, const tiling &t, int n, int m, int chunk)
+{
+    const int queries_per_warp = t.queries_per_chunk / warps_per_block;
+    const int first_query = chunk * t.queries_per_chunk + int(threadIdx.x) / 32 * queries_per_warp;
+    const int queries = max(0, min(queries_per_warp, p.queries - first_query));
+    return {first_query, unsigned(queries) * unsigned(p.num_points), int64_t(n) * p.heads + m};
+}
+
+/* Counts each warp's points by bin in shared memory: counts[warp][bin]. bins_of(i) are those of the warp's i-th point. */
+template <bool Halo, class BinsOf>
+__device__ __forceinline__ void count_points(unsigned *counts, int bins, unsigned points, const BinsOf &bins_of)
+{
+    for (int i = threadIdx.x; i < warps_per_block * bins; i += threads_per_block)
+        counts[i] = 0;
+    __syncthreads();
+    unsigned *own_counts = counts + int(threadIdx.x) / 32 * bins;
+    for (unsigned i = threadIdx.x % 32; i < points; i += 32) {
+        const point_bins<Halo> in = bins_of(i);
+#pragma unroll
+        for (int j = 0; j < most_bins<Halo>; ++j)
+            if (in.of[j] != no_bin)
+                atomicAdd(own_counts + in.of[j], 1u);
+    }
+    __syncthreads();
+}
+
+/* Step 1. One block: one slice and chunk of queries. */
+template <class Point, bool Halo, form F>
 __global__ void __launch_bounds__(threads_per_block)
-    bin_points_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t, const bin_scratch scratch,
-                      int first_bin, int bins)
+    count_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t, const bin_scratch scratch,
+                 int first_bin, int bins)
 {
     using Real = real_of<Point>;
-    extern __shared__ unsigned counts[]; /* [warp][bin of the pass] */
+    extern __shared__ unsigned counts[];
     __shared__ level levels[MSDA_MAX_LEVELS + 1];
     __shared__ tiled_level tiles[MSDA_MAX_LEVELS]; /* by index of params.levels */
     for (int l = threadIdx.x; l < p.num_levels; l += blockDim.x)
         tiles[t.levels[l].level] = t.levels[l];
     load_levels(p, levels);
 
+    for (int n = blockIdx.z; n < p.batch; n += gridDim.z)
+        for (int m = blockIdx.y; m < p.heads; m += gridDim.y)
+            for (int chunk = blockIdx.x; chunk < t.chunks; chunk += gridDim.x) {
+                const warp_share share = share_of(p, t, n, m, chunk);
+                const head<Point> points_of_slice = open_slice<F, Point>(p, n, m);
+                point_bins<Halo> *point_bins_of_share = static_cast<point_bins<Halo> *>(scratch.point_bins) +
+                                                        (share.slice * t.queries + share.first_query) * p.num_points;
+
+                count_points<Halo>(counts, bins, share.points, [&](unsigned i) {
+                    const unsigned query =
+                        p.point_multiplier ? __umulhi(i, p.point_multiplier) : i / unsigned(p.num_points);
+                    const int k = int(i - query * unsigned(p.num_points));
+                    const int l = level_of(p, levels, k);
+                    const int q = share.first_query + int(query);
+                    const head<Point> h = open_head<F>(p, points_of_slice, q);
+                    const auto at = place_point<F, int64_t>(p, levels, h, l, k, load_point<F>(h, k));
+                    return point_bins_of_share[i] = find_bins<Halo>(tiles[l], levels[l], at, first_bin, bins);
+                });
+
+                unsigned *offsets = scratch.offsets + (share.slice * t.chunks + chunk) * bins;
+                for (int bin = threadIdx.x; bin < bins; bin += threads_per_block) {
+                    unsigned sum = 0;
+                    for (int w = 0; w < warps_per_block; ++w)
+                        sum += counts[w * bins + bin];
+                    offsets[bin] = sum;
+                }
+                __syncthreads();
+            }
+}
+
+/* Step 3. The same blocks write the numbers of their points, each warp's behind those of the warps before it. */
+template <bool Halo>
+__global__ void __launch_bounds__(threads_per_block)
+    distribute_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t, const bin_scratch scratch,
+                      int bins)
+{
+    extern __shared__ unsigned counts[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int queries_per_warp = t.queries_per_chunk / warps_per_block;
-    unsigned *own_counts = counts + warp * bins;
 
     for (int n = blockIdx.z; n < p.batch; n += gridDim.z)
         for (int m = blockIdx.y; m < p.heads; m += gridDim.y)
             for (int chunk = blockIdx.x; chunk < t.chunks; chunk += gridDim.x) {
-                const int64_t slice = int64_t(n) * p.heads + m;
-                const int first_query = chunk * t.queries_per_chunk + warp * queries_per_warp;
-                const unsigned points =
-                    unsigned(max(0, min(queries_per_warp, p.queries - first_query))) * unsigned(p.num_points);
-                const head<Point> points_of_slice = open_slice<F, Point>(p, n, m);
-                unsigned *offsets = scratch.offsets + (slice * t.chunks + chunk) * bins;
+                const warp_share share = share_of(p, t, n, m, chunk);
+                const point_bins<Halo> *point_bins_of_share =
+                    static_cast<const point_bins<Halo> *>(scratch.point_bins) +
+                    (share.slice * t.queries + share.first_query) * p.num_points;
+                count_points<Halo>(counts, bins, share.points, [&](unsigned i) { return point_bins_of_share[i]; });
 
-                for (int i = threadIdx.x; i < warps_per_block * bins; i += threads_per_block)
-                    counts[i] = 0;
-                __syncthreads();
-
-                /* The warp's i-th point: its number, its place, its level. */
-                const auto place = [&](unsigned i, unsigned &number, point<Real, int64_t> &at) {
-                    const unsigned query =
-                        p.point_multiplier ? __umulhi(i, p.point_multiplier) : i / unsigned(p.num_points);
-                    const int k = int(i - query * unsigned(p.num_points)), q = first_query + int(query);
-                    const int l = level_of(p, levels, k);
-                    const head<Point> h = open_head<F>(p, points_of_slice, q);
-                    number = unsigned(q) << t.log2_points | unsigned(k);
-                    at = place_point<F, int64_t>(p, levels, h, l, k, load_point<F>(h, k));
-                    return l;
-                };
-                for (unsigned i = lane; i < points; i += 32) {
-                    point<Real, int64_t> at;
-                    unsigned number;
-                    const int l = place(i, number, at);
-                    visit_bins<Halo>(tiles[l], levels[l], at, [&](bool counts_here, int bin) {
-                        if (counts_here && unsigned(bin - first_bin) < unsigned(bins))
-                            atomicAdd(own_counts + bin - first_bin, 1u);
-                    });
-                }
-                __syncthreads();
-
-                /* A thread takes a bin: the block's total, or where each warp begins. */
+                const unsigned *offsets = scratch.offsets + (share.slice * t.chunks + chunk) * bins;
                 for (int bin = threadIdx.x; bin < bins; bin += threads_per_block) {
-                    unsigned at = Distribute ? offsets[bin] : 0;
+                    unsigned at = offsets[bin];
                     for (int w = 0; w < warps_per_block; ++w) {
                         const unsigned count = counts[w * bins + bin];
-                        if (Distribute)
-                            counts[w * bins + bin] = at;
+                        counts[w * bins + bin] = at;
                         at += count;
                     }
-                    if (!Distribute)
-                        offsets[bin] = at;
                 }
                 __syncthreads();
 
-                if (Distribute) {
-                    unsigned *list = scratch.list + slice * t.list_length;
-                    for (unsigned round = 0; round < points; round += 32) {
-                        point<Real, int64_t> at = no_point<Real, int64_t>();
-                        unsigned number = 0;
-                        int l = 0;
-                        if (round + lane < points)
-                            l = place(round + lane, number, at);
-                        visit_bins<Halo>(tiles[l], levels[l], at, [&](bool counts_here, int bin) {
-                            const bool goes = counts_here && unsigned(bin - first_bin) < unsigned(bins);
-                            if (!__any_sync(~0u, goes))
-                                return;
-                            /* Lanes that go to the same bin follow one another there. */
-                            const unsigned same = __match_any_sync(~0u, goes ? bin : -1);
-                            const unsigned before = same & ((1u << lane) - 1);
-                            unsigned at_bin = 0;
-                            if (goes) {
-                                at_bin = own_counts[bin - first_bin];
-                                list[at_bin + __popc(before)] = number;
-                            }
-                            __syncwarp();
-                            if (goes && before == 0)
-                                own_counts[bin - first_bin] = at_bin + __popc(same);
-                            __syncwarp();
-                        });
+                unsigned *own_offsets = counts + warp * bins;
+                unsigned *list = scratch.list + share.slice * t.list_length;
+                for (unsigned round = 0; round < share.points; round += 32) {
+                    const unsigned i = round + lane;
+                    point_bins<Halo> in;
+#pragma unroll
+                    for (int j = 0; j < most_bins<Halo>; ++j)
+                        in.of[j] = no_bin;
+                    if (i < share.points)
+                        in = point_bins_of_share[i];
+                    const unsigned query =
+                        p.point_multiplier ? __umulhi(i, p.point_multiplier) : i / unsigned(p.num_points);
+                    const unsigned number =
+                        (unsigned(share.first_query) + query) << t.log2_points | (i - query * unsigned(p.num_points));
+#pragma unroll
+                    for (int j = 0; j < most_bins<Halo>; ++j) {
+                        const bool goes = in.of[j] != no_bin;
+                        if (!__any_sync(~0u, goes))
+                            continue;
+                        /* Lanes that go to the same bin follow one another there. */
+                        const unsigned same = __match_any_sync(~0u, in.of[j]);
+                        const unsigned before = same & ((1u << lane) - 1);
+                        unsigned at = 0;
+                        if (goes) {
+                            at = own_offsets[in.of[j]];
+                            list[at + __popc(before)] = number;
+                        }
+                        __syncwarp();
+                        if (goes && before == 0)
+                            own_offsets[in.of[j]] = at + __popc(same);
+                        __syncwarp();
                     }
                 }
                 __syncthreads();
@@ -252,8 +306,8 @@ static __global__ void __launch_bounds__(scan_threads)
     scan_kernel(const __grid_constant__ tiling t, const bin_scratch scratch, int64_t slices, int bins)
 {
     for (int64_t slice = blockIdx.x; slice < slices; slice += gridDim.x) {
-        unsigned *begins = scratch.begins + slice * (bins + 1), *rounds = scratch.rounds + slice * (bins + 1);
-        unsigned carry = 0, rounds_carry = 0;
+        unsigned *begins = scratch.begins + slice * (bins + 1);
+        unsigned carry = 0;
         for (int first = 0; first < bins; first += scan_threads) {
             const int bin = first + threadIdx.x;
             unsigned *offsets = scratch.offsets + slice * t.chunks * bins + bin;
@@ -261,15 +315,11 @@ static __global__ void __launch_bounds__(scan_threads)
 #pragma unroll 8
             for (int chunk = 0; chunk < t.chunks; ++chunk)
                 sum += bin < bins ? offsets[int64_t(chunk) * bins] : 0;
-            const unsigned own_rounds = (sum + points_per_round - 1) / points_per_round;
             unsigned at = carry + scan_block<scan_threads>(sum, &total);
             carry += total;
-            const unsigned first_round = rounds_carry + scan_block<scan_threads>(own_rounds, &total);
-            rounds_carry += total;
             if (bin >= bins)
                 continue;
             begins[bin] = at;
-            rounds[bin] = first_round;
 #pragma unroll 8
             for (int chunk = 0; chunk < t.chunks; ++chunk) {
                 const unsigned count = offsets[int64_t(chunk) * bins];
@@ -278,9 +328,8 @@ static __global__ void __launch_bounds__(scan_threads)
             }
         }
         if (threadIdx.x == 0)
-            rounds[bins] = rounds_carry;
-        if (threadIdx.x == 0)
-            begins[bins] = carry;
+            if (threadIdx.x == 0)
+                begins[bins] = carry;
     }
 }
 

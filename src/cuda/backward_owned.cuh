@@ -28,7 +28,7 @@ template <class Real> struct alignas(16) tile_point {
 
 /* Lanes, Width as in the gather. Sum: the type of grad_value. */
 template <class Value, class Point, class Sum, int Lanes, int Width, form F>
-__global__ void __launch_bounds__(threads_per_block, 3)
+__global__ void __launch_bounds__(threads_per_block, 2)
     own_tiles_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t, const bin_scratch scratch,
                      int64_t all_queries, int64_t first_query, int first_bin, int bins)
 {

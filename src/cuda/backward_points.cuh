@@ -13,6 +13,11 @@
 
 namespace msda
 {
+/* Blocks of a multiprocessor: as many as fit without spilling registers. */
+template <class Value, int Split, bool Scatter, form F>
+constexpr int resident_gather_blocks = sizeof(Value) == 8 || Scatter                         ? 2
+                                       : sizeof(Value) == 4 && F == form::plain &&Split == 1 ? 4
+                                                                                             : 3;
 
 /* Where the gather leaves its results when they are not final; see backward.cu. */
 struct backward_scratch {
@@ -82,118 +87,130 @@ __device__ __forceinline__ void write_point_gradients(const params &p, const bac
  * adding up the dot products. Sum is the type that grad_value is summed in.
  */
 template <class Value, class Point, class Sum, int Lanes, int Width, int Split, bool Scatter, class Row, form F>
-__global__ void __launch_bounds__(threads_per_block)
+__global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Value, Split, Scatter, F>)
     backward_points_kernel(const __grid_constant__ params p, const backward_scratch scratch, const team_grid grid)
 {
     using Real = real_of<Value>;
     constexpr int team = Lanes * Split;
     constexpr int teams = threads_per_block / team;
-    constexpr int batch = Lanes < 4 ? Lanes : 4;
+    constexpr int batch = Lanes < 4 ? Lanes : 4; /* points whose dot products are summed together */
+    constexpr int ahead =
+        Scatter && batch > 1 ? 2 : 1; /* points that are read before the atomics of the first of them */
 
-    __shared__ corner_weights<Real> weights[Scatter ? teams : 1][team + 1];
-    __shared__ corner_places<Row> places[teams][team + 1];
-    __shared__ corner_places<Row> sum_places[Scatter ? teams : 1][team + 1];
-    __shared__ level levels[MSDA_MAX_LEVELS + 1];
-    load_levels(p, levels);
+    __shared__ corner_weights<Real> all_weights[Scatter ? teams : 1][team + 1];
+    __shared__ corner_places<Row> all_places[teams][team + 1];
+    __shared__ corner_places<Row> all_sum_places[Scatter ? teams : 1][team + 1];
 
     const int lane = threadIdx.x % team;
     const int own = threadIdx.x / team;
     const int share = lane / Lanes;
     /* A share's points are every Split-th: lane i of a share places and finishes its i-th. */
     const int slot = share + Split * (lane % Lanes);
+    corner_weights<Real> *const weights = all_weights[Scatter ? own : 0];
+    corner_places<Row> *const places = all_places[own];
+    corner_places<Row> *const sum_places = all_sum_places[Scatter ? own : 0];
     const Row row_bytes = Row(p.value.row * int64_t(sizeof(Value)));
     const Row sum_bytes = Row(scratch.sum_strides.row * int64_t(sizeof(Sum)));
     const bool want_points = is_fused<F>(p) || p.t.grad_weights || p.t.grad_locations;
+    const bool want_sums = Scatter && scratch.sums;
 
-    for (int n = blockIdx.z; n < p.batch; n += gridDim.z)
-        for (int y = blockIdx.y; y < grid.head_tiles; y += gridDim.y)
-            for (int x = blockIdx.x; x < grid.query_tiles; x += gridDim.x) {
-                const int q = x * (teams >> grid.log2_heads) + (own >> grid.log2_heads);
-                const int m = (y << grid.log2_heads) + (own & ((1 << grid.log2_heads) - 1));
-                const bool in_range = q < p.queries;
+    const auto differentiate = [&](int n, int y, int x) {
+        const int q = x * (teams >> grid.log2_heads) + (own >> grid.log2_heads);
+        const int m = (y << grid.log2_heads) + (own & ((1 << grid.log2_heads) - 1));
+        const bool in_range = q < p.queries;
+        const int present_query = min(q, p.queries - 1);
 
-                head<Point> h = open_head<F>(p, open_slice<F, Point>(p, n, m), in_range ? q : 0);
-                if (is_fused<F>(p))
-                    h.softmax = find_softmax<team>(p, h, lane);
-                const Value *value = static_cast<const Value *>(p.t.value) + p.value(n, 0, m);
-                const Value *grad_output =
-                    static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, in_range ? q : 0, m);
-                Sum *sums = static_cast<Sum *>(scratch.sums) + scratch.sum_strides(n, 0, m);
+        head<Point> h = open_head<F>(p, open_slice<F, Point>(p, n, m), present_query);
+        if (is_fused<F>(p))
+            h.softmax = find_softmax<team>(p, h, lane);
+        const Value *value = keep(static_cast<const Value *>(p.t.value) + p.value(n, 0, m) +
+                                  (F == form::any ? 0 : lane % Lanes * Width));
+        const Value *grad_output = static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, present_query, m);
+        Sum *sums = keep(static_cast<Sum *>(scratch.sums) + scratch.sum_strides(n, 0, m) +
+                         (F == form::any ? 0 : lane % Lanes * Width));
 
-                const auto load = [&](int k) {
-                    return in_range && k < p.num_points ? load_point<F>(h, k) : nowhere<Real>();
-                };
-                given_point<Real> given = load(slot);
-                for (int k0 = 0; k0 < p.num_points; k0 += team) {
-                    const int k = k0 + slot;
-                    const bool has_point = in_range && k < p.num_points;
-                    const int present = min(k, p.num_points - 1);
-                    const point<Real, Row> placed =
-                        place_point<F, Row>(p, levels, h, level_of(p, levels, present), present, given);
-                    given = load(k + team);
-                    places[own][slot].set(placed, row_bytes);
-                    if (Scatter) {
-                        weights[own][slot].set(placed);
-                        sum_places[own][slot].set(placed, sum_bytes);
-                    }
-                    __syncwarp();
-                    Real dot[4] = {};
-                    const int count = min(Lanes, (p.num_points - k0 + Split - 1) / Split); /* of the fullest share */
-                    for (int turn = 0; F == form::any ? turn < p.head_dim : turn == 0; turn += Lanes * Width) {
-                        const int channel = turn + lane % Lanes * Width;
-                        const bool has_channels = F != form::any || channel < p.head_dim;
-                        unpacked<Value, Width> g = {};
-                        if (in_range && has_channels)
-                            g = unpack<Value, Width>(load_raw<Value, Width>(grad_output + channel));
-                        for (int first = 0; first < count; first += batch) {
-                            Real dots[batch][4];
+        for (int k0 = 0; k0 < p.num_points; k0 += team) {
+            const int k = k0 + slot, present = min(k, p.num_points - 1);
+            const bool has_point = in_range && k < p.num_points;
+            const point<Real, Row> placed =
+                place_point<F, Row>(p, p.levels, h, level_of(p, p.levels, present), present,
+                                    has_point ? load_point<F>(h, present) : nowhere<Real>());
+            places[slot].set(placed, row_bytes);
+            if (Scatter) {
+                weights[slot].set(placed);
+                sum_places[slot].set(placed, sum_bytes);
+            }
+            __syncwarp();
+            Real dot[4] = {};
+            const int count = min(Lanes, (p.num_points - k0 + Split - 1) / Split); /* of the fullest share */
+            for (int turn = 0; F == form::any ? turn < p.head_dim : turn == 0; turn += Lanes * Width) {
+                const int channel = turn + lane % Lanes * Width;
+                const bool has_channels = F != form::any || channel < p.head_dim;
+                unpacked<Value, Width> g = {};
+                if (has_channels)
+                    g = unpack<Value, Width>(load_raw<Value, Width>(grad_output + channel));
+                for (int first = 0; first < count; first += batch) {
+                    Real dots[batch][4];
 #pragma unroll
-                            for (int t = 0; t < batch; ++t) {
-                                const int j = share + Split * (first + t);
-                                const corner_places<Row> place = places[own][j];
-                                raw<Value, Width> corner[4];
+                    for (int t0 = 0; t0 < batch; t0 += ahead) {
+                        const int j0 = share + Split * (first + t0);
+                        raw<Value, Width> corner[ahead][4];
+                        bool inside[ahead][4];
 #pragma unroll
-                                for (int i = 0; i < 4; ++i)
-                                    if (want_points && place.is_inside(i) && has_channels)
-                                        corner[i] = load_raw<Value, Width>(place.find(value + channel, i, row_bytes));
-                                if (Scatter && scratch.sums) {
-                                    const corner_weights<Real> weight = weights[own][j];
-                                    const corner_places<Row> sum_place = sum_places[own][j];
+                        for (int t = 0; t < ahead; ++t) {
+                            const corner_places<Row> place = places[j0 + Split * t];
 #pragma unroll
-                                    for (int i = 0; i < 4; ++i) {
-                                        real_of<Sum> part[Width];
-#pragma unroll
-                                        for (int c = 0; c < Width; ++c)
-                                            part[c] = weight.of[i] * g.at[c];
-                                        if (sum_place.is_inside(i) && has_channels)
-                                            reduce<Width>(sum_place.find(sums + channel, i, sum_bytes), part);
-                                    }
-                                }
-#pragma unroll
-                                for (int i = 0; i < 4; ++i) {
-                                    dots[t][i] = Real(0);
-                                    if (want_points && place.is_inside(i) && has_channels) {
-                                        const unpacked<Value, Width> v = unpack<Value, Width>(corner[i]);
-#pragma unroll
-                                        for (int c = 0; c < Width; ++c)
-                                            dots[t][i] = fma(g.at[c], v.at[c], dots[t][i]);
-                                    }
-                                }
-                            }
-                            if (want_points) {
-                                sum_dots<Lanes, batch>(dots, lane);
-                                if (lane % Lanes / batch == first / batch)
-#pragma unroll
-                                    for (int i = 0; i < 4; ++i)
-                                        dot[i] += dots[0][i];
+                            for (int i = 0; i < 4; ++i) {
+                                inside[t][i] = place.is_inside(i) && has_channels;
+                                if (inside[t][i] && want_points)
+                                    corner[t][i] = load_raw<Value, Width>(
+                                        place.find(value + (F == form::any ? channel : 0), i, row_bytes));
                             }
                         }
+                        if (want_sums)
+#pragma unroll
+                            for (int t = 0; t < ahead; ++t) {
+                                const corner_weights<Real> weight = weights[j0 + Split * t];
+                                const corner_places<Row> place = sum_places[j0 + Split * t];
+#pragma unroll
+                                for (int i = 0; i < 4; ++i) {
+                                    real_of<Sum> part[Width];
+#pragma unroll
+                                    for (int c = 0; c < Width; ++c)
+                                        part[c] = weight.of[i] * g.at[c];
+                                    reduce_if<Width>(inside[t][i],
+                                                     place.find(sums + (F == form::any ? channel : 0), i, sum_bytes),
+                                                     part);
+                                }
+                            }
+#pragma unroll
+                        for (int t = 0; t < ahead; ++t)
+#pragma unroll
+                            for (int i = 0; i < 4; ++i) {
+                                dots[t0 + t][i] = Real(0);
+                                if (inside[t][i] && want_points) {
+                                    const unpacked<Value, Width> v = unpack<Value, Width>(corner[t][i]);
+#pragma unroll
+                                    for (int c = 0; c < Width; ++c)
+                                        dots[t0 + t][i] = fma(g.at[c], v.at[c], dots[t0 + t][i]);
+                                }
+                            }
                     }
-                    if (want_points && has_point)
-                        write_point_gradients<F, Point>(p, scratch, n, q, m, k, placed, dot);
-                    __syncwarp();
+                    if (!want_points)
+                        continue;
+                    sum_dots<Lanes, batch>(dots, lane);
+                    if (lane % Lanes / batch == first / batch)
+#pragma unroll
+                        for (int i = 0; i < 4; ++i)
+                            dot[i] += dots[0][i];
                 }
             }
+            if (want_points && has_point)
+                write_point_gradients<F, Point>(p, scratch, n, q, m, k, placed, dot);
+            __syncwarp();
+        }
+    };
+    for_each_tile<F>(grid.query_tiles, grid.head_tiles, p.batch, differentiate);
 }
 
 template <class Value, class Point, class Sum, int Lanes, int Width, int Split, bool Scatter, class Row, form F>

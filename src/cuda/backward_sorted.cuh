@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grad_value with few atomics: a thread block takes up to points_per_round points of one tile, sorts them by cell in
- * shared memory, and gives each team of lanes an equal run of them. The team adds weight * grad_output to four corner rows
- * in registers for as long as the cell stays the same, and only then to memory. An encoder's coarse levels have hundreds
- * of points a cell; what is left of the atomics is about a tenth.
+ * grad_value with few atomics: a thread block takes the points of one tile, up to points_per_round at a time, sorts them by
+ * cell in shared memory and gives each team of lanes an equal run of them. For as long as the cell stays the same, the team
+ * sums weight * grad_output for the cell's four corners in registers; it adds to memory when the cell changes. An encoder's
+ * coarse levels have hundreds of points a cell; what is left of the atomics is about a tenth.
  */
 #ifndef MSDA_BACKWARD_SORTED_CUH
 #define MSDA_BACKWARD_SORTED_CUH
@@ -29,94 +29,122 @@ inline tiling make_sorted_tiling(const msda_shape &shape)
     });
 }
 
-/* A point in a run: its weight, split between its two lines; its query, and above 24 bits its cell within the tile. */
+/* Elements of a lane: of 16-bit types half a vector, so that the sums of four rows stay in registers. */
+template <class Value> constexpr int run_width = sizeof(Value) == 8 ? 2 : 4;
+
+/* A point in a run. */
 template <class Real> struct alignas(16) run_point {
-    Real fraction_x, top, bottom;
-    unsigned query_and_cell;
+    Real fraction_x, fraction_y, weight;
+    unsigned number;
 };
 
-/* Lanes, Width as in the gather. Sum: the type that grad_value is summed in. */
-template <class Value, class Point, class Sum, int Lanes, int Width, form F>
-__global__ void __launch_bounds__(threads_per_block, 3)
+/* The corners of a cell, in slices of less than 4 GiB: which lie inside the level, and the row of corner 00 (mod 2^32). */
+struct cell_corners {
+    unsigned row, inside;
+
+    __device__ __forceinline__ bool is_inside(int corner) const
+    {
+        return (inside & 1u << corner) != 0;
+    }
+};
+
+template <form F>
+__device__ __forceinline__ cell_corners find_cell(const params &p, const tiled_level &tiles, const level &l,
+                                                  int origin_x, int origin_y, int cell)
+{
+    const int x = origin_x + (cell & ((1 << tiles.log2_width) - 1)), y = origin_y + (cell >> tiles.log2_width);
+    const unsigned columns = unsigned(x >= 0) | unsigned(x + 1 < l.width) << 1;
+    const unsigned inside = (y >= 0 ? columns : 0u) | (y + 1 < l.height ? columns << 2 : 0u);
+    /* discrete sampling reads one pixel */
+    return {unsigned(l.start) + unsigned(y * l.width + x), is_set<F>(p.discrete) ? inside & 1u : inside};
+}
+
+/* `base` moved by a number of bytes. */
+template <class T> __device__ __forceinline__ T *move(T *base, unsigned bytes)
+{
+    return reinterpret_cast<T *>(reinterpret_cast<uintptr_t>(base) + bytes);
+}
+
+/*
+ * Lanes over the channels, run_width elements each; wider heads take several turns over the channels. Sum: the type that
+ * grad_value is summed in.
+ */
+template <class Value, class Point, class Sum, int Lanes, form F>
+__global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
     sum_runs_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t, const bin_scratch scratch,
-                    const backward_scratch sums, int64_t all_queries, int64_t first_query, int first_bin, int bins)
+                    const backward_scratch out, int64_t all_queries, int64_t first_query, int first_bin, int bins)
 {
     using Real = real_of<Value>;
+    constexpr int Width = run_width<Value>;
     constexpr int points_per_thread = points_per_round / threads_per_block;
     constexpr int teams = threads_per_block / Lanes;
     constexpr int most_cells = 1 << log2_most_cells;
+    constexpr int at_once = 2; /* points whose rows of grad_output are under way together */
     static_assert(most_cells == threads_per_block, "one thread scans one cell");
 
     __shared__ run_point<Real> sorted[points_per_round];
     __shared__ unsigned short counts[warps_per_block][most_cells];
-    __shared__ unsigned short begins[most_cells];
+    __shared__ unsigned short begins[most_cells + 1];
     __shared__ level levels[MSDA_MAX_LEVELS + 1];
     load_levels(p, levels);
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const unsigned row_bytes = unsigned(p.grad_output.row * int64_t(sizeof(Value)));
-    const int most_rounds = bins + int(t.list_length / points_per_round) + 1;
+    const unsigned k_mask = (1u << t.log2_points) - 1;
+    const int bin = blockIdx.x;
+    int at_level = 0;
+    while (at_level + 1 < p.num_levels && bin + first_bin >= t.levels[at_level + 1].first_bin)
+        ++at_level;
+    const tiled_level &tiles = t.levels[at_level];
+    const int l = tiles.level, tile = bin + first_bin - tiles.first_bin;
+    const int origin_x = (tile % tiles.tiles_x << tiles.log2_width) - 1;
+    const int origin_y = (tile / tiles.tiles_x << tiles.log2_height) - 1;
 
     for (int n = blockIdx.z; n < p.batch; n += gridDim.z)
-        for (int m = blockIdx.y; m < p.heads; m += gridDim.y)
-            for (int round = blockIdx.x; round < most_rounds; round += gridDim.x) {
-                const int64_t slice = int64_t(n) * p.heads + m;
-                const unsigned *rounds = scratch.rounds + slice * (bins + 1);
-                if (unsigned(round) >= rounds[bins])
-                    break;
-                int bin = 0; /* the last bin whose rounds begin at or before this one */
-                for (int step = 1 << (31 - __clz(bins)); step > 0; step /= 2)
-                    if (bin + step < bins && rounds[bin + step] <= unsigned(round))
-                        bin += step;
-                const unsigned *bounds = scratch.begins + slice * (bins + 1) + bin;
-                const unsigned begin = bounds[0] + (unsigned(round) - rounds[bin]) * points_per_round;
-                const int count = int(min(bounds[1] - begin, unsigned(points_per_round)));
-                const unsigned *list = scratch.list + slice * t.list_length + begin;
+        for (int m = blockIdx.y; m < p.heads; m += gridDim.y) {
+            const int64_t slice = int64_t(n) * p.heads + m;
+            const unsigned *bounds = scratch.begins + slice * (bins + 1) + bin;
+            const unsigned *list = scratch.list + slice * t.list_length;
+            const unsigned end = bounds[1];
+            const head<Point> points_of_slice = open_slice<F, Point>(p, n, m);
 
-                int at_level = 0;
-                while (at_level + 1 < p.num_levels && bin + first_bin >= t.levels[at_level + 1].first_bin)
-                    ++at_level;
-                const tiled_level &tiles = t.levels[at_level];
-                const int l = tiles.level, tile = bin + first_bin - tiles.first_bin;
-                const int origin_x = (tile % tiles.tiles_x << tiles.log2_width) - 1;
-                const int origin_y = (tile / tiles.tiles_x << tiles.log2_height) - 1;
-                const head<Point> points_of_slice = open_slice<F, Point>(p, n, m);
-
+            for (unsigned begin = bounds[0]; begin < end; begin += points_per_round) {
+                const int count = int(min(end - begin, unsigned(points_per_round)));
                 for (int i = threadIdx.x; i < warps_per_block * most_cells / 2; i += threads_per_block)
                     reinterpret_cast<unsigned *>(&counts[0][0])[i] = 0;
                 __syncthreads();
 
                 const int loads = (count + threads_per_block - 1) / threads_per_block;
-                unsigned number[points_per_thread];
-                given_point<Real> given[points_per_thread];
                 run_point<Real> mine[points_per_thread];
+                given_point<Real> given[points_per_thread];
                 int cell[points_per_thread], rank[points_per_thread];
 #pragma unroll
                 for (int i = 0; i < points_per_thread; ++i) {
                     const int entry = (warp * loads + i) * 32 + lane;
-                    number[i] = i < loads && entry < count ? list[entry] : ~0u;
+                    mine[i].number = i < loads && entry < count ? list[begin + entry] : ~0u;
                 }
 #pragma unroll
-                for (int i = 0; i < points_per_thread; ++i) {
-                    const int q = int(number[i] >> t.log2_points), k = int(number[i] & ((1u << t.log2_points) - 1));
+                for (int i = 0; i < points_per_thread; ++i)
                     given[i] =
-                        number[i] == ~0u ? nowhere<Real>() : load_point<F>(open_head<F>(p, points_of_slice, q), k);
-                }
+                        mine[i].number == ~0u
+                            ? nowhere<Real>()
+                            : load_point<F>(open_head<F>(p, points_of_slice, int(mine[i].number >> t.log2_points)),
+                                            int(mine[i].number & k_mask));
 #pragma unroll
                 for (int i = 0; i < points_per_thread; ++i) {
                     cell[i] = -1;
                     if (i >= loads)
                         continue;
-                    if (number[i] != ~0u) {
-                        const int q = int(number[i] >> t.log2_points), k = int(number[i] & ((1u << t.log2_points) - 1));
+                    if (mine[i].number != ~0u) {
+                        const int q = int(mine[i].number >> t.log2_points), k = int(mine[i].number & k_mask);
                         head<Point> h = open_head<F>(p, points_of_slice, q);
                         if (is_fused<F>(p))
                             h.softmax = static_cast<const softmax_state<Real> *>(
                                 scratch.softmax)[(n * all_queries + first_query + q) * p.heads + m];
                         const auto at = place_point<F, int64_t>(p, levels, h, l, k, given[i]);
                         cell[i] = ((at.line - origin_y) << tiles.log2_width) + at.column - origin_x;
-                        mine[i] = {at.fraction_x, at.weight * (Real(1) - at.fraction_y), at.weight * at.fraction_y,
-                                   unsigned(q) | unsigned(cell[i]) << 24};
+                        mine[i].fraction_x = at.fraction_x;
+                        mine[i].fraction_y = at.fraction_y;
+                        mine[i].weight = at.weight;
                     }
                     const unsigned same = __match_any_sync(~0u, cell[i]);
                     const unsigned before = same & ((1u << lane) - 1);
@@ -139,6 +167,8 @@ __global__ void __launch_bounds__(threads_per_block, 3)
                     in_cell += of_warp;
                 }
                 begins[threadIdx.x] = (unsigned short)scan_block<threads_per_block>(in_cell, &total);
+                if (threadIdx.x == 0)
+                    begins[most_cells] = (unsigned short)count;
                 __syncthreads();
 #pragma unroll
                 for (int i = 0; i < points_per_thread; ++i)
@@ -147,56 +177,72 @@ __global__ void __launch_bounds__(threads_per_block, 3)
                 __syncthreads();
 
                 const int run = (count + teams - 1) / teams;
-                const int first = threadIdx.x / Lanes * run, last = min(first + run, count);
+                const int first = int(threadIdx.x) / Lanes * run, last = min(first + run, count);
                 for (int turn = 0; F == form::any ? turn < p.head_dim : turn == 0; turn += Lanes * Width) {
-                    const int channel = turn + threadIdx.x % Lanes * Width;
-                    if (F == form::any && channel >= p.head_dim)
-                        continue;
+                    const int channel = turn + int(threadIdx.x) % Lanes * Width;
+                    const bool has_channels = F != form::any || channel < p.head_dim;
+                    const int present = has_channels ? channel : 0;
                     const Value *grad_output =
-                        static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, 0, m) + channel;
-                    Sum *to = static_cast<Sum *>(sums.sums) + sums.sum_strides(n, levels[l].start, m) + channel;
-                    Real sum[4][Width] = {};
-                    unsigned current = first < last ? sorted[first].query_and_cell >> 24 : 0;
+                        keep(static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, 0, m) + present);
+                    Sum *sums = keep(static_cast<Sum *>(out.sums) + out.sum_strides(n, 0, m) + present);
+                    const unsigned row_bytes = unsigned(p.grad_output.row * int64_t(sizeof(Value)));
 
+                    const unsigned sum_bytes = unsigned(out.sum_strides.row * int64_t(sizeof(Sum)));
+                    const unsigned width = unsigned(levels[l].width);
+
+                    Real sum[4][Width] = {};
+                    cell_corners corners = {};
+                    int own_cell = -1, cell_end = first;
                     const auto flush = [&] {
-                        const int column = origin_x + int(current & ((1u << tiles.log2_width) - 1));
-                        const int line = origin_y + int(current >> tiles.log2_width);
+                        const unsigned at = corners.row * sum_bytes;
 #pragma unroll
                         for (int i = 0; i < 4; ++i) {
-                            const int x = column + (i & 1), y = line + (i >> 1);
-                            const bool wanted =
-                                !is_set<F>(p.discrete) || i == 0; /* discrete sampling reads one pixel */
-                            if (wanted && unsigned(x) < unsigned(levels[l].width) &&
-                                unsigned(y) < unsigned(levels[l].height))
-                                reduce<Width>(to + (int64_t(y) * levels[l].width + x) * sums.sum_strides.row, sum[i]);
+                            const unsigned offset = at + (i >> 1 ? width * sum_bytes : 0u) + (i & 1 ? sum_bytes : 0u);
+                            reduce_if<Width>(has_channels && corners.is_inside(i), move(sums, offset), sum[i]);
 #pragma unroll
                             for (int c = 0; c < Width; ++c)
                                 sum[i][c] = Real(0);
                         }
                     };
-                    constexpr int at_once = 2;
-                    for (int e = first; e < last; e += at_once) {
+                    /* To the cell of point e: the last that begins at or before e; empty ones before it do no harm. */
+                    const auto enter_cell = [&](int e) {
+                        if (own_cell < 0) {
+                            own_cell = 0;
+#pragma unroll
+                            for (int step = most_cells / 2; step > 0; step /= 2)
+                                own_cell += begins[own_cell + step] <= e ? step : 0;
+                        } else {
+                            while (begins[own_cell + 1] <= e)
+                                ++own_cell;
+                        }
+                        cell_end = begins[own_cell + 1];
+                        corners = find_cell<F>(p, tiles, levels[l], origin_x, origin_y, own_cell);
+                    };
+
+                    for (int base = first; base < last; base += at_once) {
                         run_point<Real> at[at_once];
                         raw<Value, Width> row[at_once];
 #pragma unroll
                         for (int i = 0; i < at_once; ++i) {
-                            at[i] = sorted[min(e + i, last - 1)];
-                            row[i] = load_raw<Value, Width>(reinterpret_cast<const Value *>(
-                                reinterpret_cast<uintptr_t>(grad_output) +
-                                uint64_t(at[i].query_and_cell & 0xffffffu) * row_bytes));
+                            at[i] = sorted[min(base + i, last - 1)];
+                            row[i] = load_raw<Value, Width>(
+                                reinterpret_cast<const Value *>(reinterpret_cast<uintptr_t>(grad_output) +
+                                                                uint64_t(at[i].number >> t.log2_points) * row_bytes));
                         }
 #pragma unroll
                         for (int i = 0; i < at_once; ++i) {
-                            if (e + i >= last)
+                            if (base + i >= last)
                                 break;
-                            if (at[i].query_and_cell >> 24 != current) {
-                                flush();
-                                current = at[i].query_and_cell >> 24;
+                            if (base + i >= cell_end) {
+                                if (own_cell >= 0)
+                                    flush();
+                                enter_cell(base + i);
                             }
                             const unpacked<Value, Width> g = unpack<Value, Width>(row[i]);
-                            const Real left = Real(1) - at[i].fraction_x;
-                            const Real weight[4] = {at[i].top * left, at[i].top * at[i].fraction_x, at[i].bottom * left,
-                                                    at[i].bottom * at[i].fraction_x};
+                            const Real right = at[i].weight * at[i].fraction_x,
+                                       left = at[i].weight * (Real(1) - at[i].fraction_x);
+                            const Real above = Real(1) - at[i].fraction_y, below = at[i].fraction_y;
+                            const Real weight[4] = {left * above, right * above, left * below, right * below};
 #pragma unroll
                             for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -204,11 +250,12 @@ __global__ void __launch_bounds__(threads_per_block, 3)
                                     sum[j][c] = fma(weight[j], g.at[c], sum[j][c]);
                         }
                     }
-                    if (first < last)
+                    if (own_cell >= 0)
                         flush();
                 }
                 __syncthreads();
             }
+        }
 }
 
 } // namespace msda

@@ -12,94 +12,93 @@ namespace msda
 namespace
 {
 
-/* Enough warps to hide a gather's latency without spilling its registers. */
-
-constexpr int blocks_per_multiprocessor = 4;
+/* Blocks of a multiprocessor: enough warps to hide a gather's latency, without spilling its registers. */
+template <class Value, int Split, form F>
+constexpr int resident_blocks = sizeof(Value) == 8 || F == form::any ? 2
+                                : F == form::fused                   ? 3
+                                : sizeof(Value) == 4 && Split > 1    ? 5
+                                                                     : 4;
 
 /*
  * Lanes: lanes side by side over the channels, Width elements each. Split: such groups in a team, each taking a share of
  * the points (for problems with too few queries and heads to fill the chip).
  */
 template <class Value, class Point, int Lanes, int Width, int Split, class Row, form F>
-__global__ void __launch_bounds__(threads_per_block, blocks_per_multiprocessor)
+__global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Split, F>)
     forward_kernel(const __grid_constant__ params p, const team_grid grid)
 {
     using Real = real_of<Value>;
     constexpr int team = Lanes * Split;
     constexpr int teams = threads_per_block / team;
-    constexpr int at_once = Lanes < 2 ? 1 : 2; /* points of a turn; divides Lanes */
+    constexpr int at_once = Lanes < 4 ? Lanes : 4; /* points whose reads are under way together */
 
     /* One record more than a team has lanes: teams of a warp read records that lie in different banks. */
-    __shared__ corner_weights<Real> weights[teams][team + 1];
-    __shared__ corner_places<Row> places[teams][team + 1];
-    __shared__ level levels[MSDA_MAX_LEVELS + 1];
-    load_levels(p, levels);
+    __shared__ corner_weights<Real> all_weights[teams][team + 1];
+    __shared__ corner_places<Row> all_places[teams][team + 1];
 
     const int lane = threadIdx.x % team;
     const int own = threadIdx.x / team;
     const int share = lane / Lanes;
+    corner_weights<Real> *const weights = all_weights[own];
+    corner_places<Row> *const places = all_places[own];
     const Row row_bytes = Row(p.value.row * int64_t(sizeof(Value)));
 
     /* Queries vary fastest: what runs at the same time reads the same head's neighbourhood. */
-    for (int n = blockIdx.z; n < p.batch; n += gridDim.z)
-        for (int y = blockIdx.y; y < grid.head_tiles * grid.channel_tiles; y += gridDim.y)
-            for (int x = blockIdx.x; x < grid.query_tiles; x += gridDim.x) {
-                const int head_tile = F == form::any ? y / grid.channel_tiles : y;
-                const int channel_tile = F == form::any ? y % grid.channel_tiles : 0;
-                const int q = x * (teams >> grid.log2_heads) + (own >> grid.log2_heads);
-                const int m = (head_tile << grid.log2_heads) + (own & ((1 << grid.log2_heads) - 1));
-                const int channel = (channel_tile * Lanes + lane % Lanes) * Width;
-                const bool in_range = q < p.queries;
-                const bool has_channels =
-                    F != form::any || channel < p.head_dim; /* a team of no query has no point either */
-                const Value *value = static_cast<const Value *>(p.t.value) + p.value(n, 0, m) + channel;
-                head<Point> h = open_head<F>(p, open_slice<F, Point>(p, n, m), in_range ? q : 0);
-                if (is_fused<F>(p))
-                    h.softmax = find_softmax<team>(p, h, lane);
-                Real sum[Width] = {};
+    const auto sample = [&](int n, int y, int x) {
+        const int head_tile = F == form::any ? y / grid.channel_tiles : y;
+        const int channel_tile = F == form::any ? y % grid.channel_tiles : 0;
+        const int q = x * (teams >> grid.log2_heads) + (own >> grid.log2_heads);
+        const int m = (head_tile << grid.log2_heads) + (own & ((1 << grid.log2_heads) - 1));
+        const int channel = (channel_tile * Lanes + lane % Lanes) * Width;
+        const bool has_channels = F != form::any || channel < p.head_dim;
+        const Value *value = keep(static_cast<const Value *>(p.t.value) + p.value(n, 0, m) + channel);
+        /* A team without a query follows the last one, and keeps it to itself. */
+        head<Point> h = open_head<F>(p, open_slice<F, Point>(p, n, m), min(q, p.queries - 1));
+        if (is_fused<F>(p))
+            h.softmax = find_softmax<team>(p, h, lane);
+        Real sum[Width] = {};
 
-                const auto load = [&](int k) {
-                    return in_range && k < p.num_points ? load_point<F>(h, k) : nowhere<Real>();
-                };
-                given_point<Real> given = load(lane);
-                for (int k0 = 0; k0 < p.num_points; k0 += team) {
-                    const int k = min(k0 + lane, p.num_points - 1);
-                    const point<Real, Row> placed = place_point<F, Row>(p, levels, h, level_of(p, levels, k), k, given);
-                    given = load(k0 + team + lane);
-                    weights[own][lane].set(placed);
-                    places[own][lane].set(placed, row_bytes);
-                    __syncwarp();
-                    const int count = min(team, p.num_points - k0);
-                    for (int first = share; first < count; first += at_once * Split)
+        const auto load = [&](int k) { return k < p.num_points ? load_point<F>(h, k) : nowhere<Real>(); };
+        given_point<Real> given = load(lane);
+        for (int k0 = 0; k0 < p.num_points; k0 += team) {
+            const int k = min(k0 + lane, p.num_points - 1);
+            const point<Real, Row> placed = place_point<F, Row>(p, p.levels, h, level_of(p, p.levels, k), k, given);
+            given = load(k0 + team + lane);
+            weights[lane].set(placed);
+            places[lane].set(placed, row_bytes);
+            __syncwarp();
+            const int count = min(team, p.num_points - k0);
+            for (int first = share; first < count; first += at_once * Split)
 #pragma unroll
-                        for (int j = first; j < first + at_once * Split; j += Split) {
-                            const corner_places<Row> place = places[own][j];
-                            const corner_weights<Real> weight = weights[own][j];
-                            raw<Value, Width> corner[4];
+                for (int j = first; j < first + at_once * Split; j += Split) {
+                    const corner_places<Row> place = places[j];
+                    const corner_weights<Real> weight = weights[j];
+                    raw<Value, Width> corner[4];
 #pragma unroll
-                            for (int i = 0; i < 4; ++i)
-                                if (place.is_inside(i) && has_channels)
-                                    corner[i] = load_raw<Value, Width>(place.find(value, i, row_bytes));
+                    for (int i = 0; i < 4; ++i)
+                        if (place.is_inside(i) && has_channels)
+                            corner[i] = load_raw<Value, Width>(place.find(value, i, row_bytes));
 #pragma unroll
-                            for (int i = 0; i < 4; ++i)
-                                if (place.is_inside(i) && has_channels) {
-                                    const unpacked<Value, Width> v = unpack<Value, Width>(corner[i]);
+                    for (int i = 0; i < 4; ++i)
+                        if (place.is_inside(i) && has_channels) {
+                            const unpacked<Value, Width> v = unpack<Value, Width>(corner[i]);
 #pragma unroll
-                                    for (int c = 0; c < Width; ++c)
-                                        sum[c] = fma(weight.of[i], v.at[c], sum[c]);
-                                }
+                            for (int c = 0; c < Width; ++c)
+                                sum[c] = fma(weight.of[i], v.at[c], sum[c]);
                         }
-                    __syncwarp();
                 }
+            __syncwarp();
+        }
 
 #pragma unroll
-                for (int distance = Lanes; distance < team; distance *= 2)
+        for (int distance = Lanes; distance < team; distance *= 2)
 #pragma unroll
-                    for (int c = 0; c < Width; ++c)
-                        sum[c] += __shfl_xor_sync(~0u, sum[c], distance);
-                if (in_range && has_channels && share == 0)
-                    store<Value, Width>(static_cast<Value *>(p.t.output) + p.output(n, q, m) + channel, sum);
-            }
+            for (int c = 0; c < Width; ++c)
+                sum[c] += __shfl_xor_sync(~0u, sum[c], distance);
+        if (q < p.queries && has_channels && share == 0)
+            store<Value, Width>(static_cast<Value *>(p.t.output) + p.output(n, q, m) + channel, sum);
+    };
+    for_each_tile<F>(grid.query_tiles, grid.head_tiles * grid.channel_tiles, p.batch, sample);
 }
 
 template <class Value, class Point, int Lanes, int Width, int Split, class Row, form F>

@@ -76,12 +76,16 @@ inline bool is_wide(const stride &s, int64_t rows, size_t size)
     return s.row > INT_MAX / int64_t(size) || rows > (int64_t(1) << 32) / (s.row * int64_t(size)) - 1;
 }
 
+constexpr int most_blocks_yz = 65535; /* of a grid along y, and along z */
+
 /* The form that the specialised kernels can take the problem in. */
 template <class Point> form form_of(const params &p)
 {
     const bool pairs = reinterpret_cast<uintptr_t>(p.t.locations) % (2 * sizeof(Point)) == 0 &&
                        p.locations.batch % 2 == 0 && p.locations.row % 2 == 0 && p.locations.head % 2 == 0;
-    if (!pairs || p.border || p.align_corners || p.discrete || (p.fused && p.reference_kind != MSDA_REFERENCE_POINTS))
+    const bool one_grid = p.heads <= most_blocks_yz && p.batch <= most_blocks_yz;
+    if (!pairs || !one_grid || p.border || p.align_corners || p.discrete ||
+        (p.fused && p.reference_kind != MSDA_REFERENCE_POINTS))
         return form::any;
     return p.fused ? form::fused : form::plain;
 }
@@ -123,9 +127,26 @@ template <class Value, int Lanes, int Width, int Split> team_grid make_team_grid
 /* One thread block for each of x * y * z items, or as many as a grid holds: kernels step by gridDim along each axis. */
 inline dim3 grid_of(int64_t x, int64_t y = 1, int64_t z = 1)
 {
-    const int64_t most_x = INT_MAX, most_yz = 65535;
+    const int64_t most_x = INT_MAX, most_yz = most_blocks_yz;
     return dim3(unsigned(x < most_x ? x : most_x), unsigned(y < most_yz ? y : most_yz),
                 unsigned(z < most_yz ? z : most_yz));
+}
+
+/*
+ * Calls work(z, y, x) for the tiles of a block. The grid of a specialised form has a block for each (see form_of()): its
+ * kernels are spared the loops.
+ */
+template <form F, class Work>
+__device__ __forceinline__ void for_each_tile(int tiles_x, int tiles_y, int tiles_z, const Work &work)
+{
+    if constexpr (F == form::any) {
+        for (int z = blockIdx.z; z < tiles_z; z += gridDim.z)
+            for (int y = blockIdx.y; y < tiles_y; y += gridDim.y)
+                for (int x = blockIdx.x; x < tiles_x; x += gridDim.x)
+                    work(z, y, x);
+    } else {
+        work(int(blockIdx.z), int(blockIdx.y), int(blockIdx.x));
+    }
 }
 
 /* Every block keeps the level table in shared memory: lanes of one warp read different entries. */

@@ -11,20 +11,24 @@
 namespace msda
 {
 
-/* One element. */
+/* One element. Spelt out, so that a pointer of unknown space is not tested for being shared memory. */
 __device__ __forceinline__ void add_atomically(double *to, double x)
 {
-    atomicAdd(to, x);
+    asm volatile("red.global.add.f64 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "d"(x) : "memory");
 }
 __device__ __forceinline__ void add_atomically(float *to, float x)
 {
-    atomicAdd(to, x);
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "f"(x) : "memory");
 }
 
 /* A pair of 16-bit elements on a 4-byte boundary. */
 __device__ __forceinline__ void add_atomically(__half2 *to, __half2 x)
 {
-    atomicAdd(to, x);
+    union {
+        __half2 pair;
+        unsigned int bits;
+    } u = {x};
+    asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(u.bits) : "memory");
 }
 
 /* No native form: exchange the storage bits until nobody came in between. `sum` maps old bits to new ones. */
@@ -129,6 +133,23 @@ template <int Width, class Sum> __device__ __forceinline__ void reduce(Sum *to, 
         for (int i = 0; i < Width; ++i)
             add_atomically(to + i, x[i]);
     }
+}
+
+/* The same where `wanted`: one predicated instruction where there is one, rather than a branch. */
+template <int Width, class Sum>
+__device__ __forceinline__ void reduce_if(bool wanted, Sum *to, const real_of<Sum> (&x)[Width])
+{
+#if __CUDA_ARCH__ >= 900
+    if constexpr (std::is_same_v<Sum, float> && Width == 4) {
+        asm volatile("{.reg .pred p; setp.ne.u32 p, %5, 0; @p red.global.add.v4.f32 [%0], {%1, %2, %3, %4};}" ::"l"(
+                         __cvta_generic_to_global(to)),
+                     "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(unsigned(wanted))
+                     : "memory");
+        return;
+    }
+#endif
+    if (wanted)
+        reduce<Width>(to, x);
 }
 
 } // namespace msda

@@ -37,6 +37,13 @@ template <class T, int Width> __device__ __forceinline__ raw<T, Width> load_raw(
     return __ldg(reinterpret_cast<const raw<T, Width> *>(from));
 }
 
+/* The pointer, in registers from here on: keeps the compiler from computing it anew at every use. */
+template <class T> __device__ __forceinline__ T *keep(T *pointer)
+{
+    asm volatile("" : "+l"(pointer));
+    return pointer;
+}
+
 __device__ __forceinline__ float widen(float x)
 {
     return x;
