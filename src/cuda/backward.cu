@@ -312,13 +312,14 @@ dim3 warps(int64_t count)
             return error_;                                                                                             \
     } while (0)
 
-template <class Value, class Point, class Sum, int Lanes, bool Scatter, form F>
+template <class Value, class Point, class Sum, int HeadDim, bool Scatter, form F>
 cudaError_t gather_exactly(const params &p, const backward_scratch &scratch, cudaStream_t stream)
 {
-    constexpr int width = 16 / sizeof(Value);
-    if (is_small(p, Lanes))
-        return launch_points<Value, Point, Sum, Lanes, width, split_of<Lanes>, Scatter, int, F>(p, scratch, stream);
-    return launch_points<Value, Point, Sum, Lanes, width, 1, Scatter, int, F>(p, scratch, stream);
+    /* Sums wider than the values set the pace: a lane's reduction is one vector, and a warp's are whole sectors. */
+    constexpr int width = 16 / int(Scatter ? sizeof(Sum) : sizeof(Value)), lanes = HeadDim / width;
+    if (is_small(p, lanes))
+        return launch_points<Value, Point, Sum, lanes, width, split_of<lanes>, Scatter, int, F>(p, scratch, stream);
+    return launch_points<Value, Point, Sum, lanes, width, 1, Scatter, int, F>(p, scratch, stream);
 }
 
 template <class Value, class Point, class Sum, int HeadDim, bool Scatter>
@@ -334,12 +335,11 @@ cudaError_t gather(const msda_shape &shape, const params &p, const backward_scra
     if (!vectors || wide)
         return launch_points<Value, Point, Sum, 32, 1, 1, true, int64_t, form::any>(p, scratch, stream);
     if constexpr (HeadDim != MSDA_ANY) {
-        constexpr int lanes = lanes_of<Value, HeadDim>;
         switch (form_of<Point>(p)) {
         case form::plain:
-            return gather_exactly<Value, Point, Sum, lanes, Scatter, form::plain>(p, scratch, stream);
+            return gather_exactly<Value, Point, Sum, HeadDim, Scatter, form::plain>(p, scratch, stream);
         case form::fused:
-            return gather_exactly<Value, Point, Sum, lanes, Scatter, form::fused>(p, scratch, stream);
+            return gather_exactly<Value, Point, Sum, HeadDim, Scatter, form::fused>(p, scratch, stream);
         case form::any:
             break;
         }
@@ -367,12 +367,10 @@ cudaError_t for_each_pass(const params &whole, const tiling &t, const bin_scratc
 
         for (int first = 0; first < t.bins; first += bins_at_once) {
             const int bins = t.bins - first < bins_at_once ? t.bins - first : bins_at_once;
-            const int shared = bins * warps_per_block * int(sizeof(unsigned));
+            const size_t shared = size_t(bins) * warps_per_block * sizeof(unsigned);
             const dim3 grid = grid_of(t.chunks, p.heads, p.batch);
             const auto count = count_kernel<Point, Halo, F>;
             const auto distribute = distribute_kernel<Halo>;
-            TRY(cudaFuncSetAttribute(count, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-            TRY(cudaFuncSetAttribute(distribute, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
             TRY(launch(count, grid, threads_per_block, shared, stream, p, t, scratch, first, bins));
             TRY(launch(scan_kernel, grid_of(int64_t(p.batch) * p.heads), scan_threads, 0, stream, t, scratch,
                        int64_t(p.batch) * p.heads, bins));

@@ -19,7 +19,7 @@ namespace msda
 {
 
 constexpr int warps_per_block = threads_per_block / 32;
-constexpr int bins_at_once = 4096;         /* tiles that one pass counts in shared memory */
+constexpr int bins_at_once = 1280; /* tiles that one pass counts in 40 KiB of shared memory, which every device has */
 constexpr int64_t points_per_chunk = 4096; /* roughly; a chunk is whole queries, eight at least */
 constexpr int points_per_round = 1024;     /* that a block sorts at once: four a thread */
 
@@ -237,14 +237,18 @@ __global__ void __launch_bounds__(threads_per_block)
 
                 unsigned *own_offsets = counts + warp * bins;
                 unsigned *list = scratch.list + share.slice * t.list_length;
-                for (unsigned round = 0; round < share.points; round += 32) {
-                    const unsigned i = round + lane;
+                const auto load = [&](unsigned i) {
                     point_bins<Halo> in;
 #pragma unroll
                     for (int j = 0; j < most_bins<Halo>; ++j)
                         in.of[j] = no_bin;
-                    if (i < share.points)
-                        in = point_bins_of_share[i];
+                    return i < share.points ? point_bins_of_share[i] : in;
+                };
+                point_bins<Halo> next = load(lane);
+                for (unsigned round = 0; round < share.points; round += 32) {
+                    const unsigned i = round + lane;
+                    const point_bins<Halo> in = next;
+                    next = load(i + 32);
                     const unsigned query =
                         p.point_multiplier ? __umulhi(i, p.point_multiplier) : i / unsigned(p.num_points);
                     const unsigned number =

@@ -35,7 +35,11 @@ class device_scope
         device_ = callers_device_;
         /* The default streams are those of the current device, and asking about them could disturb a capture. */
         const bool is_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+        /* So would asking a stream that captures: that one has to be of the current device, or the launch is refused. */
+        cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
         if (!is_default)
+            TRY(report(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing"));
+        if (!is_default && capture == cudaStreamCaptureStatusNone)
             TRY(report(cudaStreamGetDevice(stream, &device_), "cudaStreamGetDevice"));
         if (device_ != callers_device_)
             TRY(report(cudaSetDevice(device_), "cudaSetDevice"));
