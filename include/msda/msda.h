@@ -46,7 +46,8 @@
  * RULES
  *
  *   1. No call allocates, prints, exits, synchronises a device, or keeps state: the instruction set found at first use,
- *      the CUDA devices on which a kernel was found, and a thread-local text of the last error are the only memory. Every call is re-entrant, from any thread.
+ *      the CUDA devices on which a kernel was found, and a thread-local text of the last error are the only memory.
+ *      Every call is re-entrant, from any thread.
  *   2. Everything that can be checked on the host is checked before any data is touched. On failure no output is
  *      touched, the status says what kind of failure it is, and msda_last_error() names the field, the value, the limit.
  *   3. Every element of every tensor handed in as output is written (value pixels that no level covers get gradient 0),
@@ -332,10 +333,11 @@ MSDA_API const char *msda_cpu_kernel_name(const msda_problem *problem);
 /*
  * Work is queued on `stream` (null: the default stream) of the device that the stream belongs to; the calling thread's
  * current device is the same before and after. Everything may be captured in a CUDA graph; a stream that captures must
- * belong to the current device. Pointers are device-accessible memory of that device. A launch error is returned, cleared, and not blamed on us if it was there before; an error while
- * kernels run surfaces where the stream is synchronised, as always in CUDA.
- * The workspace is device memory, aligned to 256 bytes, of the size that the matching *_workspace() function tells (by the
- * problem alone; may be 0, then the pointer may be null). It must stay alive until the work on the stream is done.
+ * belong to the current device. Pointers are device-accessible memory of that device. A launch error is returned,
+ * cleared, and not blamed on us if it was there before; an error while kernels run surfaces where the stream is
+ * synchronised, as always in CUDA.
+ * The workspace is device memory, aligned to 256 bytes, of the size that the matching *_workspace() function tells (by
+ * the problem alone; may be 0, then the pointer may be null). It must stay alive until the work on the stream is done.
  *
  * These functions exist in every build; without CUDA they answer NOT_BUILT.
  */
