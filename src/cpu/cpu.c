@@ -4,6 +4,9 @@
 
 #if defined(_OPENMP)
 #include <omp.h>
+#define OPENMP(directive) _Pragma(#directive)
+#else
+#define OPENMP(directive)
 #endif
 
 #define WORKSPACE_ALIGNMENT 64
@@ -57,8 +60,9 @@ static int64_t smaller(int64_t a, int64_t b)
 static void run_stretches(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
 {
     (void)threads; /* unused without OpenMP */
+
     const int64_t length = pass->stretch, stretches = (items + length - 1) / length;
-#pragma omp parallel for num_threads(threads) schedule(guided)
+    OPENMP(omp parallel for num_threads(threads) schedule(guided))
     for (int64_t i = 0; i < stretches; ++i)
         pass->run(job, scratch_of_thread(job), i * length, smaller((i + 1) * length, items));
 }
@@ -66,7 +70,7 @@ static void run_stretches(const msda_cpu_pass *pass, const msda_cpu_job *job, in
 static void run_one_by_one(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
 {
     (void)threads; /* unused without OpenMP */
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    OPENMP(omp parallel for num_threads(threads) schedule(dynamic, 1))
     for (int64_t item = 0; item < items; ++item)
         pass->run(job, scratch_of_thread(job), item, item + 1);
 }

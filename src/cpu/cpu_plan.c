@@ -118,10 +118,14 @@ msda_cpu_value_item msda_cpu_find_value_item(const msda_cpu_plan *plan, const ms
 
 /* ---- workspace --------------------------------------------------------------------------------------------------- */
 
+/* An image costs a pass over all of grad_value, which pays from about so many points on each of its rows. */
+#define POINTS_PER_ROW 4
+
 int msda_cpu_sums_in_image(const msda_shape *shape)
 {
-    return shape->p.accumulate != MSDA_ACCUMULATE_NATIVE &&
-           (shape->p.grad_value_dtype == MSDA_DTYPE_F16 || shape->p.grad_value_dtype == MSDA_DTYPE_BF16);
+    if (shape->p.grad_value_dtype == MSDA_DTYPE_F32)
+        return shape->p.queries * shape->num_points >= POINTS_PER_ROW * shape->p.value_length;
+    return shape->p.accumulate != MSDA_ACCUMULATE_NATIVE;
 }
 
 static int64_t reference_length(const msda_shape *shape)

@@ -29,7 +29,7 @@ typedef struct msda_cpu_plan {
     int64_t padded_points;    /* K rounded up, so that vectors of points may run over its end */
     int64_t reference_length; /* elements of one query's references; 0 in the plain form */
 
-    /* The workspace, in bytes: softmax statistics (fused), f32 image of grad_value (16-bit types), the threads' own parts. */
+    /* The workspace, in bytes: softmax statistics (fused), f32 image of grad_value, the threads' own parts. */
     size_t image_offset, scratch_offset;
     size_t scratch_size; /* of one thread */
     size_t workspace_size;
@@ -44,7 +44,11 @@ typedef struct msda_cpu_value_item {
 
 void msda_cpu_plan_backward(msda_cpu_plan *plan, const msda_shape *shape, int threads);
 
-/* Whether grad_value is summed in the f32 image of the workspace and rounded at the end; else it is summed in place. */
+/*
+ * Whether grad_value is summed in an f32 image in the workspace, [n][m][row of value][c], and written at the end; else it
+ * is summed in place. 16-bit types need it for f32 sums; f32 uses it where rows are added to so often that it pays to have
+ * them dense: rows of one head that lie a power of two apart share few sets of the cache, and are mistaken for one another.
+ */
 int msda_cpu_sums_in_image(const msda_shape *shape);
 
 int64_t msda_cpu_count_value_items(const msda_cpu_plan *plan, const msda_shape *shape);

@@ -43,7 +43,7 @@ int64_t msda_cpu_count_cleared(const msda_cpu_job *job)
     return adds_in_place ? 0 : count_value_rows(job);
 }
 
-int64_t msda_cpu_count_rounded(const msda_cpu_job *job)
+int64_t msda_cpu_count_image(const msda_cpu_job *job)
 {
     return msda_cpu_sums_in_image(&job->shape) ? count_value_rows(job) : 0;
 }

@@ -46,7 +46,7 @@ int64_t msda_cpu_count_statistics(const msda_cpu_job *job);      /* (n, tile): s
 int64_t msda_cpu_count_point_gradients(const msda_cpu_job *job); /* (n, tile) */
 int64_t msda_cpu_count_cleared(const msda_cpu_job *job);         /* (n, row of value) */
 int64_t msda_cpu_count_value_gradients(const msda_cpu_job *job); /* the plan's */
-int64_t msda_cpu_count_rounded(const msda_cpu_job *job);         /* (n, row of value) */
+int64_t msda_cpu_count_image(const msda_cpu_job *job);           /* (n, row of value) */
 
 /* Zeroes what the value gradient will be summed in; items are (n, row of value). */
 void msda_cpu_clear(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last);
