@@ -3,6 +3,16 @@
 
 set(msda_warnings -Wall -Wextra -Wpedantic -Wshadow -Wvla)
 set(msda_c_warnings -Wstrict-prototypes -Wmissing-prototypes)
+set(msda_cuda_warnings -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+
+
+# Host code: the launch stubs that nvcc makes would need the C++ run-time library without the last two.
+list(JOIN msda_cuda_warnings "," msda_cuda_flags)
+set(msda_cuda_flags -Xcompiler=${msda_cuda_flags},-ffp-contract=off,-fno-exceptions,-fno-threadsafe-statics)
+# Makes the machine code of all architectures a seventh of its size; the driver unpacks what it loads.
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+    list(APPEND msda_cuda_flags --compress-mode=size)
+endif()
 
 function(msda_target name)
     set_target_properties(${name} PROPERTIES
@@ -12,18 +22,12 @@ function(msda_target name)
         C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
         VISIBILITY_INLINES_HIDDEN ON)
 
-    # The launch stubs that nvcc makes would otherwise need the C++ run-time library.
-    set(without_runtime -fno-exceptions,-fno-threadsafe-statics)
-
-    # Makes the machine code of all architectures a seventh of its size; the driver unpacks what it loads.
-    set(compressed --compress-mode=size)
-
     # A fused multiply-add rounds once where the definition rounds twice, and then picks another pixel.
     target_compile_options(${name} PRIVATE
         $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
         $<$<COMPILE_LANGUAGE:C,CXX>:${msda_warnings}>
         $<$<COMPILE_LANGUAGE:C>:${msda_c_warnings}>
-        $<$<COMPILE_LANGUAGE:CUDA>:${compressed} -Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off,${without_runtime}>)
+        $<$<COMPILE_LANGUAGE:CUDA>:${msda_cuda_flags}>)
 
     if(MSDA_WERROR)
         target_compile_options(${name} PRIVATE
