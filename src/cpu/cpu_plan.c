@@ -72,7 +72,7 @@ msda_cpu_tile msda_cpu_find_tile(const msda_shape *shape, int64_t tile)
 
 int64_t msda_cpu_count_value_items(const msda_cpu_plan *plan, const msda_shape *shape)
 {
-    return (int64_t)plan->groups * plan->bands * shape->p.batch * shape->p.heads * plan->blocks;
+    return (int64_t)plan->groups * plan->bands * shape->p.batch * plan->head_groups * plan->blocks;
 }
 
 static void set_block_channels(msda_cpu_plan *plan, const msda_shape *shape, int32_t block_channels)
@@ -82,8 +82,8 @@ static void set_block_channels(msda_cpu_plan *plan, const msda_shape *shape, int
 }
 
 /*
- * Cuts until there are enough items: between levels first, which costs least, then between channels, and between lines
- * last, since each band looks at all points.
+ * Cuts until there are enough items: between heads first, which costs least, then between levels, between channels, and
+ * between lines last, since each band looks at all points.
  */
 static void cut_value_gradient(msda_cpu_plan *plan, const msda_shape *shape, int threads)
 {
@@ -92,6 +92,7 @@ static void cut_value_gradient(msda_cpu_plan *plan, const msda_shape *shape, int
     while (block_channels < LARGEST_BLOCK && block_channels < shape->p.head_dim)
         block_channels *= 2;
     plan->groups = plan->bands = 1;
+    plan->head_groups = (int32_t)smaller(shape->p.heads, divide_up(wanted, shape->p.batch > 0 ? shape->p.batch : 1));
     set_block_channels(plan, shape, block_channels);
     if (msda_cpu_count_value_items(plan, shape) < wanted && shape->p.num_levels > 1)
         plan->groups = shape->p.num_levels;
@@ -104,15 +105,16 @@ static void cut_value_gradient(msda_cpu_plan *plan, const msda_shape *shape, int
 
 msda_cpu_value_item msda_cpu_find_value_item(const msda_cpu_plan *plan, const msda_shape *shape, int64_t item)
 {
-    const int64_t block = item % plan->blocks, m = item / plan->blocks % shape->p.heads;
-    const int64_t rest = item / plan->blocks / shape->p.heads;
+    const int64_t block = item % plan->blocks, heads = item / plan->blocks % plan->head_groups;
+    const int64_t rest = item / plan->blocks / plan->head_groups;
     const int64_t n = rest % shape->p.batch, band = rest / shape->p.batch % plan->bands;
     const int64_t group = rest / shape->p.batch / plan->bands;
     return (msda_cpu_value_item){.first_level = plan->groups == 1 ? 0 : (int32_t)group,
                                  .last_level = plan->groups == 1 ? shape->p.num_levels : (int32_t)group + 1,
                                  .band = (int32_t)band,
+                                 .first_head = (int32_t)(shape->p.heads * heads / plan->head_groups),
+                                 .last_head = (int32_t)(shape->p.heads * (heads + 1) / plan->head_groups),
                                  .n = n,
-                                 .m = m,
                                  .first_channel = block * plan->block_channels};
 }
 

@@ -20,7 +20,8 @@ int64_t msda_cpu_count_tiles(const msda_shape *shape);
 msda_cpu_tile msda_cpu_find_tile(const msda_shape *shape, int64_t tile);
 
 typedef struct msda_cpu_plan {
-    /* The value gradient's items are (level group, band, n, m, block), block fastest. */
+    /* The value gradient's items are (level group, band, n, head group, block), block fastest. */
+    int32_t head_groups;
     int32_t groups;         /* of levels: 1 (all of them), or as many as levels */
     int32_t bands;          /* of the pixel rows of each level */
     int32_t blocks;         /* of a head's channels */
@@ -36,10 +37,11 @@ typedef struct msda_cpu_plan {
 } msda_cpu_plan;
 
 /* What one item of the value gradient owns: lines (pixel rows) [H * band / bands, H * (band + 1) / bands) of each of its
- * levels, for a block of the channels of head m of batch item n. */
+ * levels, for a block of the channels of its heads of batch item n. */
 typedef struct msda_cpu_value_item {
     int32_t first_level, last_level, band;
-    int64_t n, m, first_channel;
+    int32_t first_head, last_head;
+    int64_t n, first_channel;
 } msda_cpu_value_item;
 
 void msda_cpu_plan_backward(msda_cpu_plan *plan, const msda_shape *shape, int threads);
