@@ -57,30 +57,34 @@ static void clear_image(const msda_cpu_job *job, int64_t first, int64_t last)
            (size_t)(last - first) * row);
 }
 
-static void clear_row(const msda_cpu_job *job, int64_t n, int64_t row)
+/* As many bytes at once as lie together. */
+static void clear_rows(const msda_cpu_job *job, int64_t n, int64_t first, int64_t last)
 {
-    const msda_stride *stride = &job->shape.p.strides[MSDA_TENSOR_GRAD_VALUE];
-    const size_t size = msda_dtype_size(job->shape.p.grad_value_dtype);
-    unsigned char *to =
-        (unsigned char *)job->tensors.grad_value + (size_t)(n * stride->batch + row * stride->row) * size;
-    const size_t run = (size_t)job->shape.p.head_dim * size;
-    if (stride->head == job->shape.p.head_dim) {
-        memset(to, 0, run * (size_t)job->shape.p.heads);
-        return;
-    }
-    for (int64_t m = 0; m < job->shape.p.heads; ++m)
-        memset(to + (size_t)(m * stride->head) * size, 0, run);
+    const msda_problem *p = &job->shape.p;
+    const msda_stride *stride = &p->strides[MSDA_TENSOR_GRAD_VALUE];
+    const int64_t size = (int64_t)msda_dtype_size(p->grad_value_dtype), channels = p->head_dim;
+    const bool heads_together = stride->head == channels;
+    const bool rows_together = heads_together && stride->row == p->heads * channels;
+    const int64_t rows = rows_together ? last - first : 1, heads = heads_together ? p->heads : 1;
+    unsigned char *to = (unsigned char *)job->tensors.grad_value + n * stride->batch * size;
+    for (int64_t r = first; r < last; r += rows)
+        for (int64_t m = 0; m < p->heads; m += heads)
+            memset(to + (r * stride->row + m * stride->head) * size, 0, (size_t)(rows * heads * channels * size));
 }
 
 void msda_cpu_clear(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last)
 {
     (void)scratch;
+    const int64_t length = job->shape.p.value_length;
     if (msda_cpu_sums_in_image(&job->shape)) {
         clear_image(job, first, last);
         return;
     }
-    for (int64_t item = first; item < last; ++item)
-        clear_row(job, item / job->shape.p.value_length, item % job->shape.p.value_length);
+    while (first < last) { /* a batch item at a time */
+        const int64_t n = first / length, end = (n + 1) * length < last ? (n + 1) * length : last;
+        clear_rows(job, n, first - n * length, end - n * length);
+        first = end;
+    }
 }
 
 /* ---- f64: the definition itself ---------------------------------------------------------------------------------- */
