@@ -305,12 +305,20 @@ static msda_status complete_strides(msda_shape *shape, int tensor)
         return INVALID("%s has %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64
                        " elements, more than can be addressed",
                        name, e.batch, e.row, e.head, e.run);
+    /* A stride of 0 packs what lies inside it, whatever its own strides. */
     if (stride->head == 0)
         stride->head = e.run;
+    int64_t rows, heads;
+    if (!multiply(e.head, stride->head, &heads))
+        return INVALID("head stride of %s is %" PRId64 ", which makes it larger than can be addressed", name,
+                       stride->head);
     if (stride->row == 0)
-        stride->row = row;
+        stride->row = heads;
+    if (!multiply(e.row, stride->row, &rows))
+        return INVALID("row stride of %s is %" PRId64 ", which makes it larger than can be addressed", name,
+                       stride->row);
     if (stride->batch == 0)
-        stride->batch = batch;
+        stride->batch = rows > heads ? rows : heads;
     if (!has_elements(e))
         return MSDA_STATUS_SUCCESS;
 

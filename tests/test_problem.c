@@ -319,6 +319,28 @@ static void tensor_sizes_are_those_of_the_layouts(void **state)
         }
 }
 
+/* base: 2 images of 26 pixels, 2 heads of 4 channels. */
+static void strides_left_out_pack_what_they_enclose(void **state)
+{
+    (void)state;
+    static const struct packing {
+        msda_stride stride;
+        size_t elements; /* from the first to past the last */
+    } packings[] = {
+        {{0, 0, 0}, 2 * 26 * 2 * 4},
+        {{0, 24, 0}, 51 * 24 + 8},                /* every third of a row of 24: the next image follows the last row */
+        {{0, 0, 12}, (2 * 26 - 1) * 24 + 12 + 4}, /* a third of each head's run */
+        {{0, 4, 26 * 4}, 2 * 26 * 2 * 4},         /* head-major: the next image follows the last head */
+    };
+    for (size_t i = 0; i < sizeof packings / sizeof packings[0]; ++i) {
+        msda_problem problem = problem_of(&base);
+        problem.strides[MSDA_TENSOR_VALUE] = packings[i].stride;
+        size_t size = 0;
+        assert_int_equal(msda_tensor_size(&problem, MSDA_TENSOR_VALUE, &size), MSDA_STATUS_SUCCESS);
+        assert_int_equal(size, packings[i].elements * (problem.value_dtype == MSDA_DTYPE_F64 ? 8 : 4));
+    }
+}
+
 static void tensor_size_checks_its_arguments(void **state)
 {
     (void)state;
@@ -552,6 +574,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_64_levels_can_be_used),
         cmocka_unit_test(levels_may_leave_gaps),
         cmocka_unit_test(tensor_sizes_are_those_of_the_layouts),
+        cmocka_unit_test(strides_left_out_pack_what_they_enclose),
         cmocka_unit_test(tensor_size_checks_its_arguments),
         cmocka_unit_test(required_pointers_may_not_be_null),
         cmocka_unit_test(structs_may_not_be_null),

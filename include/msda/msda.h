@@ -181,9 +181,10 @@ typedef struct msda_level {
 } msda_level;
 
 /*
- * Row strides of one tensor, in elements; 0 means dense (as if the tensor had exactly the layout above). "row" is the
- * pixel of value and grad_value and the query of everything else. What lies inside a head (head_dim channels; a
- * query-head's points) is always dense. References have no head: theirs stays 0.
+ * Row strides of one tensor, in elements; 0 means packed: head the length of a head's run, row heads x head stride, batch
+ * the larger of rows x row stride and heads x head stride. All 0 is exactly the layout above. "row" is the pixel of value
+ * and grad_value and the query of everything else. What lies inside a head (head_dim channels; a query-head's points) is
+ * always dense. References have no head: theirs stays 0.
  */
 typedef struct msda_stride {
     int64_t batch;

@@ -129,6 +129,24 @@ __device__ __forceinline__ point_bins<Halo> find_bins(const tiled_level &tiles, 
     }
 }
 
+/*
+ * Numbers for the lanes of a warp, from the counter of the slot that each names: lanes that name the same slot get
+ * consecutive ones, in the order of the lanes. A negative slot names none, and its lane gets no number.
+ */
+template <class Count> __device__ __forceinline__ unsigned take_numbers(Count *counters, int slot)
+{
+    const unsigned same = __match_any_sync(~0u, slot);
+    const unsigned before = __popc(same & ((1u << threadIdx.x % 32) - 1));
+    unsigned first = 0;
+    if (slot >= 0)
+        first = counters[slot];
+    __syncwarp();
+    if (slot >= 0 && before == 0)
+        counters[slot] = Count(first + __popc(same));
+    __syncwarp();
+    return first + before;
+}
+
 /* A chunk's share of a warp: a run of whole queries. */
 struct warp_share {
     int first_query;
@@ -255,21 +273,12 @@ __global__ void __launch_bounds__(threads_per_block)
                         (unsigned(share.first_query) + query) << t.log2_points | (i - query * unsigned(p.num_points));
 #pragma unroll
                     for (int j = 0; j < most_bins<Halo>; ++j) {
-                        const bool goes = in.of[j] != no_bin;
-                        if (!__any_sync(~0u, goes))
+                        const int bin = in.of[j] == no_bin ? -1 : int(in.of[j]);
+                        if (!__any_sync(~0u, bin >= 0))
                             continue;
-                        /* Lanes that go to the same bin follow one another there. */
-                        const unsigned same = __match_any_sync(~0u, in.of[j]);
-                        const unsigned before = same & ((1u << lane) - 1);
-                        unsigned at = 0;
-                        if (goes) {
-                            at = own_offsets[in.of[j]];
-                            list[at + __popc(before)] = number;
-                        }
-                        __syncwarp();
-                        if (goes && before == 0)
-                            own_offsets[in.of[j]] = at + __popc(same);
-                        __syncwarp();
+                        const unsigned at = take_numbers(own_offsets, bin);
+                        if (bin >= 0)
+                            list[at] = number;
                     }
                 }
                 __syncthreads();
@@ -335,6 +344,46 @@ static __global__ void __launch_bounds__(scan_threads)
             if (threadIdx.x == 0)
                 begins[bins] = carry;
     }
+}
+
+/* ---- a round of points, sorted by cell in shared memory --------------------------------------------------------- */
+
+/* How many points each warp of a block has in each cell; after find_begins(), where they begin within the cell. */
+template <int Cells> struct cell_counts {
+    unsigned short of[warps_per_block][Cells];
+};
+
+template <int Cells> __device__ __forceinline__ void clear(cell_counts<Cells> &counts)
+{
+    for (int i = threadIdx.x; i < warps_per_block * Cells; i += threads_per_block)
+        (&counts.of[0][0])[i] = 0;
+    __syncthreads();
+}
+
+/* begins[c]: the points in cells before c; begins[Cells]: all. A block calls this together, its warps' counts complete. */
+template <int Cells>
+__device__ __forceinline__ void find_begins(cell_counts<Cells> &counts, unsigned short (&begins)[Cells + 1])
+{
+    __syncthreads();
+    unsigned before = 0;
+    for (int first = 0; first < Cells; first += threads_per_block) {
+        const int cell = first + threadIdx.x;
+        unsigned in_cell = 0, total;
+        if (cell < Cells)
+#pragma unroll
+            for (int w = 0; w < warps_per_block; ++w) {
+                const unsigned of_warp = counts.of[w][cell];
+                counts.of[w][cell] = (unsigned short)in_cell;
+                in_cell += of_warp;
+            }
+        const unsigned begin = before + scan_block<threads_per_block>(in_cell, &total);
+        if (cell < Cells)
+            begins[cell] = (unsigned short)begin;
+        before += total;
+    }
+    if (threadIdx.x == 0)
+        begins[Cells] = (unsigned short)before;
+    __syncthreads();
 }
 
 } // namespace msda

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(threads_per_block, 2)
     constexpr int points_per_thread = points_per_round / threads_per_block;
 
     __shared__ tile_point<Real> sorted[points_per_round + 1]; /* one more: points are read in pairs */
-    __shared__ unsigned short counts[warps_per_block][cells];
+    __shared__ cell_counts<cells> counts;
     __shared__ unsigned short begins[cells + 1];
     __shared__ level levels[MSDA_MAX_LEVELS + 1];
     load_levels(p, levels);
@@ -90,9 +90,7 @@ __global__ void __launch_bounds__(threads_per_block, 2)
         for (unsigned round = 0; round < rounds; ++round) {
             const int loads =
                 int(((count + 7) / 8 + rounds - 1) / rounds * 8 + threads_per_block - 1) / threads_per_block;
-            for (int i = threadIdx.x; i < warps_per_block * cells; i += threads_per_block)
-                (&counts[0][0])[i] = 0;
-            __syncthreads();
+            clear(counts);
 
             unsigned number[points_per_thread];
             given_point<Real> given[points_per_thread];
@@ -125,44 +123,13 @@ __global__ void __launch_bounds__(threads_per_block, 2)
                     mine[i] = {at.fraction_x, at.weight * (Real(1) - at.fraction_y), bottom, unsigned(q)};
                     cell[i] = (at.line - origin_y + 1) * columns + at.column - origin_x + 1;
                 }
-                const unsigned same = __match_any_sync(~0u, cell[i]);
-                const unsigned before = same & ((1u << lane) - 1);
-                unsigned seen = 0;
-                if (cell[i] >= 0)
-                    seen = counts[warp][cell[i]];
-                rank[i] = int(seen) + __popc(before);
-                __syncwarp();
-                if (cell[i] >= 0 && before == 0)
-                    counts[warp][cell[i]] = (unsigned short)(seen + __popc(same));
-                __syncwarp();
+                rank[i] = int(take_numbers(counts.of[warp], cell[i]));
             }
-            __syncthreads();
-
-            unsigned carry = 0;
-            for (int base = 0; base < cells; base += threads_per_block) {
-                const int own_cell = base + threadIdx.x;
-                unsigned in_cell = 0;
-                if (own_cell < cells)
-#pragma unroll
-                    for (int w = 0; w < warps_per_block; ++w) {
-                        const unsigned of_warp = counts[w][own_cell];
-                        counts[w][own_cell] = (unsigned short)in_cell; /* where this warp's points begin in the cell */
-                        in_cell += of_warp;
-                    }
-                unsigned total;
-                const unsigned before = scan_block<threads_per_block>(in_cell, &total);
-                if (own_cell < cells)
-                    begins[own_cell] = (unsigned short)(carry + before);
-                carry += total;
-            }
-            if (threadIdx.x == 0)
-                begins[cells] = (unsigned short)carry;
-            __syncthreads();
-
+            find_begins(counts, begins);
 #pragma unroll
             for (int i = 0; i < points_per_thread; ++i)
                 if (cell[i] >= 0)
-                    sorted[begins[cell[i]] + counts[warp][cell[i]] + rank[i]] = mine[i];
+                    sorted[begins[cell[i]] + counts.of[warp][cell[i]] + rank[i]] = mine[i];
             __syncthreads();
 
             /* Pixels x, x + 1 of line y are corners of the points in cells x - 1 .. x + 1 of lines y - 1 and y. */

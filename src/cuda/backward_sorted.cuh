@@ -80,10 +80,9 @@ __global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
     constexpr int teams = threads_per_block / Lanes;
     constexpr int most_cells = 1 << log2_most_cells;
     constexpr int at_once = 2; /* points whose rows of grad_output are under way together */
-    static_assert(most_cells == threads_per_block, "one thread scans one cell");
 
     __shared__ run_point<Real> sorted[points_per_round];
-    __shared__ unsigned short counts[warps_per_block][most_cells];
+    __shared__ cell_counts<most_cells> counts;
     __shared__ unsigned short begins[most_cells + 1];
     __shared__ level levels[MSDA_MAX_LEVELS + 1];
     load_levels(p, levels);
@@ -109,9 +108,7 @@ __global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
 
             for (unsigned begin = bounds[0]; begin < end; begin += points_per_round) {
                 const int count = int(min(end - begin, unsigned(points_per_round)));
-                for (int i = threadIdx.x; i < warps_per_block * most_cells / 2; i += threads_per_block)
-                    reinterpret_cast<unsigned *>(&counts[0][0])[i] = 0;
-                __syncthreads();
+                clear(counts);
 
                 const int loads = (count + threads_per_block - 1) / threads_per_block;
                 run_point<Real> mine[points_per_thread];
@@ -146,34 +143,13 @@ __global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
                         mine[i].fraction_y = at.fraction_y;
                         mine[i].weight = at.weight;
                     }
-                    const unsigned same = __match_any_sync(~0u, cell[i]);
-                    const unsigned before = same & ((1u << lane) - 1);
-                    unsigned seen = 0;
-                    if (cell[i] >= 0)
-                        seen = counts[warp][cell[i]];
-                    rank[i] = int(seen) + __popc(before);
-                    __syncwarp();
-                    if (cell[i] >= 0 && before == 0)
-                        counts[warp][cell[i]] = (unsigned short)(seen + __popc(same));
-                    __syncwarp();
+                    rank[i] = int(take_numbers(counts.of[warp], cell[i]));
                 }
-                __syncthreads();
-
-                unsigned in_cell = 0, total;
-#pragma unroll
-                for (int w = 0; w < warps_per_block; ++w) {
-                    const unsigned of_warp = counts[w][threadIdx.x];
-                    counts[w][threadIdx.x] = (unsigned short)in_cell; /* where this warp's points begin in the cell */
-                    in_cell += of_warp;
-                }
-                begins[threadIdx.x] = (unsigned short)scan_block<threads_per_block>(in_cell, &total);
-                if (threadIdx.x == 0)
-                    begins[most_cells] = (unsigned short)count;
-                __syncthreads();
+                find_begins(counts, begins);
 #pragma unroll
                 for (int i = 0; i < points_per_thread; ++i)
                     if (cell[i] >= 0)
-                        sorted[begins[cell[i]] + counts[warp][cell[i]] + rank[i]] = mine[i];
+                        sorted[begins[cell[i]] + counts.of[warp][cell[i]] + rank[i]] = mine[i];
                 __syncthreads();
 
                 const int run = (count + teams - 1) / teams;
@@ -186,7 +162,6 @@ __global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
                         keep(static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, 0, m) + present);
                     Sum *sums = keep(static_cast<Sum *>(out.sums) + out.sum_strides(n, 0, m) + present);
                     const unsigned row_bytes = unsigned(p.grad_output.row * int64_t(sizeof(Value)));
-
                     const unsigned sum_bytes = unsigned(out.sum_strides.row * int64_t(sizeof(Sum)));
                     const unsigned width = unsigned(levels[l].width);
 

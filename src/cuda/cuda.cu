@@ -36,10 +36,9 @@ class device_scope
         /* The default streams are those of the current device, and asking about them could disturb a capture. */
         const bool is_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
         /* So would asking a stream that captures: that one has to be of the current device, or the launch is refused. */
-        cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
         if (!is_default)
-            TRY(report(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing"));
-        if (!is_default && capture == cudaStreamCaptureStatusNone)
+            TRY(report(cudaStreamIsCapturing(stream, &capture_), "cudaStreamIsCapturing"));
+        if (!is_default && !captures())
             TRY(report(cudaStreamGetDevice(stream, &device_), "cudaStreamGetDevice"));
         if (device_ != callers_device_)
             TRY(report(cudaSetDevice(device_), "cudaSetDevice"));
@@ -60,6 +59,10 @@ class device_scope
     {
         return device_;
     }
+    bool captures() const
+    {
+        return capture_ != cudaStreamCaptureStatusNone;
+    }
     const error_slot &errors() const
     {
         return errors_;
@@ -72,6 +75,7 @@ class device_scope
   private:
     error_slot errors_;
     int callers_device_ = 0, device_ = 0;
+    cudaStreamCaptureStatus capture_ = cudaStreamCaptureStatusNone;
     cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed; /* the caller's, once entered */
     bool entered_ = false;
 };
@@ -175,7 +179,8 @@ msda_status check_image(const device_scope &scope)
 
 /*
  * Device memory must be of the stream's device. Host memory must be registered: a system on which kernels can read any
- * host memory is refused it too, so that a forgotten copy is the same error everywhere.
+ * host memory is refused it too, so that a forgotten copy is the same error everywhere. Memory that a graph under capture
+ * allocates itself is not known to CUDA yet, so that then nothing can be told of an unknown pointer.
  */
 msda_status check_pointer(const device_scope &scope, const char *name, const void *pointer)
 {
@@ -195,6 +200,8 @@ msda_status check_pointer(const device_scope &scope, const char *name, const voi
         return msda_fail(MSDA_STATUS_WRONG_DEVICE, "%s at %p is host memory that device %d knows at %p", name, pointer,
                          scope.device(), attributes.devicePointer);
     default:
+        if (scope.captures())
+            return MSDA_STATUS_SUCCESS;
         return msda_fail(MSDA_STATUS_WRONG_DEVICE,
                          "%s at %p is host memory that CUDA does not know, expected memory of device %d", name, pointer,
                          scope.device());
