@@ -60,7 +60,6 @@ static int64_t smaller(int64_t a, int64_t b)
 static void run_stretches(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
 {
     (void)threads; /* unused without OpenMP */
-
     const int64_t length = pass->stretch, stretches = (items + length - 1) / length;
     OPENMP(omp parallel for num_threads(threads) schedule(guided))
     for (int64_t i = 0; i < stretches; ++i)
