@@ -221,7 +221,7 @@ __device__ __forceinline__ void write_gradient(const params &p, Point *to, Real 
  *   references  the sum over all heads and points that refer to them, by one lane each, in order.
  */
 template <class Point>
-__global__ void __launch_bounds__(threads_per_block)
+__global__ void __launch_bounds__(threads_per_block, 2)
     finish_fused_kernel(const __grid_constant__ params p, const real_of<Point> *weight_gradients,
                         const real_of<Point> *location_gradients)
 {
