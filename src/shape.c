@@ -7,13 +7,6 @@
 
 #define INVALID(...) msda_fail(MSDA_STATUS_INVALID_PROBLEM, __VA_ARGS__)
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const msda_status status_ = (call);                                                                            \
-        if (status_ != MSDA_STATUS_SUCCESS)                                                                            \
-            return status_;                                                                                            \
-    } while (0)
-
 /* A larger struct_size is garbage, not a newer caller. */
 #define LARGEST_STRUCT 65536u
 
@@ -123,9 +116,9 @@ static msda_status check_count(const char *field, int64_t value)
 
 static msda_status complete_dtypes(msda_problem *p)
 {
-    TRY(check_choice("value_dtype", (int)p->value_dtype, MSDA_DTYPE_BF16));
-    TRY(check_choice("point_dtype", (int)p->point_dtype, MSDA_DTYPE_BF16));
-    TRY(check_choice("grad_value_dtype", (int)p->grad_value_dtype, MSDA_DTYPE_BF16));
+    MSDA_TRY(check_choice("value_dtype", (int)p->value_dtype, MSDA_DTYPE_BF16));
+    MSDA_TRY(check_choice("point_dtype", (int)p->point_dtype, MSDA_DTYPE_BF16));
+    MSDA_TRY(check_choice("grad_value_dtype", (int)p->grad_value_dtype, MSDA_DTYPE_BF16));
     if (p->value_dtype == MSDA_DTYPE_DEFAULT)
         return INVALID("value_dtype is 0, expected one of MSDA_DTYPE_*");
     if (p->point_dtype == MSDA_DTYPE_DEFAULT)
@@ -149,12 +142,12 @@ static msda_status complete_options(msda_problem *p)
 {
     if ((p->flags & ~MSDA_FLAG_ADD_TO_GRADIENTS) != 0)
         return INVALID("flags is 0x%" PRIx32 ", expected none but MSDA_FLAG_*", p->flags);
-    TRY(check_choice("accumulate", (int)p->accumulate, MSDA_ACCUMULATE_DETERMINISTIC));
-    TRY(check_choice("padding", (int)p->padding, MSDA_PADDING_BORDER));
-    TRY(check_choice("sampling", (int)p->sampling, MSDA_SAMPLING_DISCRETE));
-    TRY(check_choice("align_corners", p->align_corners, 1));
-    TRY(check_choice("reference_kind", (int)p->reference_kind, MSDA_REFERENCE_ANCHORS));
-    TRY(check_count("num_anchors", p->num_anchors));
+    MSDA_TRY(check_choice("accumulate", (int)p->accumulate, MSDA_ACCUMULATE_DETERMINISTIC));
+    MSDA_TRY(check_choice("padding", (int)p->padding, MSDA_PADDING_BORDER));
+    MSDA_TRY(check_choice("sampling", (int)p->sampling, MSDA_SAMPLING_DISCRETE));
+    MSDA_TRY(check_choice("align_corners", p->align_corners, 1));
+    MSDA_TRY(check_choice("reference_kind", (int)p->reference_kind, MSDA_REFERENCE_ANCHORS));
+    MSDA_TRY(check_count("num_anchors", p->num_anchors));
     if (p->reference_kind == MSDA_REFERENCE_ANCHORS && p->num_anchors == 0)
         return INVALID("num_anchors is 0, expected >= 1 with anchors");
     if (!isfinite(p->box_scale))
@@ -197,18 +190,18 @@ static msda_status check_level(const msda_problem *p, int l)
 static msda_status complete_sizes(msda_shape *shape)
 {
     const msda_problem *p = &shape->p;
-    TRY(check_count("batch", p->batch));
-    TRY(check_count("queries", p->queries));
-    TRY(check_count("heads", p->heads));
-    TRY(check_count("head_dim", p->head_dim));
-    TRY(check_count("value_length", p->value_length));
+    MSDA_TRY(check_count("batch", p->batch));
+    MSDA_TRY(check_count("queries", p->queries));
+    MSDA_TRY(check_count("heads", p->heads));
+    MSDA_TRY(check_count("head_dim", p->head_dim));
+    MSDA_TRY(check_count("value_length", p->value_length));
     if (p->num_levels < 0 || p->num_levels > MSDA_MAX_LEVELS)
         return INVALID("num_levels is %" PRId32 ", expected 0..%d", p->num_levels, MSDA_MAX_LEVELS);
 
     shape->num_points = 0;
     shape->first_point[0] = 0;
     for (int l = 0; l < p->num_levels; ++l) {
-        TRY(check_level(p, l));
+        MSDA_TRY(check_level(p, l));
         shape->num_points += p->levels[l].points;
         if (shape->num_points > INT32_MAX)
             return INVALID("levels[%d].points is %" PRId32 ", which makes %" PRId64 " points a head, expected <= %d", l,
@@ -355,12 +348,12 @@ size_t msda_extent(const msda_shape *shape, msda_tensor tensor)
 msda_status msda_shape_init(msda_shape *shape, const msda_problem *problem, int fused)
 {
     shape->fused = fused;
-    TRY(copy_problem(&shape->p, problem));
-    TRY(complete_dtypes(&shape->p));
-    TRY(complete_options(&shape->p));
-    TRY(complete_sizes(shape));
+    MSDA_TRY(copy_problem(&shape->p, problem));
+    MSDA_TRY(complete_dtypes(&shape->p));
+    MSDA_TRY(complete_options(&shape->p));
+    MSDA_TRY(complete_sizes(shape));
     for (int tensor = 0; tensor < MSDA_TENSOR_COUNT; ++tensor)
-        TRY(complete_strides(shape, tensor));
+        MSDA_TRY(complete_strides(shape, tensor));
     return MSDA_STATUS_SUCCESS;
 }
 
@@ -375,8 +368,8 @@ msda_status msda_tensor_size(const msda_problem *problem, msda_tensor tensor, si
     msda_shape shape;
     if (size == NULL)
         return msda_fail(MSDA_STATUS_NULL_POINTER, "size is null");
-    TRY(msda_shape_init(&shape, problem, 0));
-    TRY(check_choice("tensor", (int)tensor, MSDA_TENSOR_COUNT - 1));
+    MSDA_TRY(msda_shape_init(&shape, problem, 0));
+    MSDA_TRY(check_choice("tensor", (int)tensor, MSDA_TENSOR_COUNT - 1));
     *size = msda_extent(&shape, tensor);
     return MSDA_STATUS_SUCCESS;
 }
@@ -556,8 +549,8 @@ static msda_status check_args(const void *args)
 msda_status msda_open_forward(msda_shape *shape, msda_tensors *tensors, const msda_problem *problem,
                               const msda_forward_args *args)
 {
-    TRY(msda_shape_init(shape, problem, 0));
-    TRY(check_args(args));
+    MSDA_TRY(msda_shape_init(shape, problem, 0));
+    MSDA_TRY(check_args(args));
     *tensors = (msda_tensors){.value = args->value,
                               .locations = args->sampling_locations,
                               .weights = args->attention_weights,
@@ -568,8 +561,8 @@ msda_status msda_open_forward(msda_shape *shape, msda_tensors *tensors, const ms
 msda_status msda_open_backward(msda_shape *shape, msda_tensors *tensors, const msda_problem *problem,
                                const msda_backward_args *args)
 {
-    TRY(msda_shape_init(shape, problem, 0));
-    TRY(check_args(args));
+    MSDA_TRY(msda_shape_init(shape, problem, 0));
+    MSDA_TRY(check_args(args));
     *tensors = (msda_tensors){.value = args->value,
                               .locations = args->sampling_locations,
                               .weights = args->attention_weights,
@@ -583,8 +576,8 @@ msda_status msda_open_backward(msda_shape *shape, msda_tensors *tensors, const m
 msda_status msda_open_fused_forward(msda_shape *shape, msda_tensors *tensors, const msda_problem *problem,
                                     const msda_fused_forward_args *args)
 {
-    TRY(msda_shape_init(shape, problem, 1));
-    TRY(check_args(args));
+    MSDA_TRY(msda_shape_init(shape, problem, 1));
+    MSDA_TRY(check_args(args));
     *tensors = (msda_tensors){.value = args->value,
                               .locations = args->sampling_offsets,
                               .weights = args->attention_logits,
@@ -596,8 +589,8 @@ msda_status msda_open_fused_forward(msda_shape *shape, msda_tensors *tensors, co
 msda_status msda_open_fused_backward(msda_shape *shape, msda_tensors *tensors, const msda_problem *problem,
                                      const msda_fused_backward_args *args)
 {
-    TRY(msda_shape_init(shape, problem, 1));
-    TRY(check_args(args));
+    MSDA_TRY(msda_shape_init(shape, problem, 1));
+    MSDA_TRY(check_args(args));
     *tensors = (msda_tensors){.value = args->value,
                               .locations = args->sampling_offsets,
                               .weights = args->attention_logits,

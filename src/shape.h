@@ -81,6 +81,14 @@ __attribute__((format(printf, 2, 3)))
 msda_status
 msda_fail(msda_status status, const char *format, ...);
 
+/* Hands a failure of `call` on to the caller. */
+#define MSDA_TRY(call)                                                                                                 \
+    do {                                                                                                               \
+        const msda_status status_ = (call);                                                                            \
+        if (status_ != MSDA_STATUS_SUCCESS)                                                                            \
+            return status_;                                                                                            \
+    } while (0)
+
 #ifdef __cplusplus
 }
 #endif

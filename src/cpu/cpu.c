@@ -11,13 +11,6 @@
 
 #define WORKSPACE_ALIGNMENT 64
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const msda_status status_ = (call);                                                                            \
-        if (status_ != MSDA_STATUS_SUCCESS)                                                                            \
-            return status_;                                                                                            \
-    } while (0)
-
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
 
 static msda_status check_threads(int num_threads)
@@ -89,18 +82,18 @@ static void run_pass(const msda_cpu_pass *pass, const msda_cpu_job *job, int thr
 
 static msda_status run_forward(const msda_cpu_job *job, int num_threads)
 {
-    TRY(check_threads(num_threads));
+    MSDA_TRY(check_threads(num_threads));
     run_pass(&msda_cpu_select(&job->shape)->forward, job, threads_for(num_threads));
     return MSDA_STATUS_SUCCESS;
 }
 
 static msda_status run_backward(msda_cpu_job *job, void *workspace, size_t workspace_size, int num_threads)
 {
-    TRY(check_threads(num_threads));
+    MSDA_TRY(check_threads(num_threads));
     const int threads = threads_for(num_threads);
     msda_cpu_plan_backward(&job->plan, &job->shape, threads);
-    TRY(msda_check_workspace(&job->shape, &job->tensors, workspace, workspace_size, job->plan.workspace_size,
-                             WORKSPACE_ALIGNMENT));
+    MSDA_TRY(msda_check_workspace(&job->shape, &job->tensors, workspace, workspace_size, job->plan.workspace_size,
+                                  WORKSPACE_ALIGNMENT));
     job->workspace = workspace;
     const msda_cpu_row *row = msda_cpu_select(&job->shape);
     for (int i = 0; i < MSDA_CPU_BACKWARD_PASSES; ++i)
@@ -114,8 +107,8 @@ static msda_status find_workspace(const msda_problem *problem, int fused, int nu
     msda_cpu_plan plan;
     if (size == NULL)
         return msda_fail(MSDA_STATUS_NULL_POINTER, "size is null");
-    TRY(msda_shape_init(&shape, problem, fused));
-    TRY(check_threads(num_threads));
+    MSDA_TRY(msda_shape_init(&shape, problem, fused));
+    MSDA_TRY(check_threads(num_threads));
     msda_cpu_plan_backward(&plan, &shape, threads_for(num_threads));
     *size = plan.workspace_size;
     return MSDA_STATUS_SUCCESS;
@@ -126,14 +119,14 @@ static msda_status find_workspace(const msda_problem *problem, int fused, int nu
 msda_status msda_cpu_forward(const msda_problem *problem, const msda_forward_args *args, int num_threads)
 {
     msda_cpu_job job = {0};
-    TRY(msda_open_forward(&job.shape, &job.tensors, problem, args));
+    MSDA_TRY(msda_open_forward(&job.shape, &job.tensors, problem, args));
     return run_forward(&job, num_threads);
 }
 
 msda_status msda_cpu_fused_forward(const msda_problem *problem, const msda_fused_forward_args *args, int num_threads)
 {
     msda_cpu_job job = {0};
-    TRY(msda_open_fused_forward(&job.shape, &job.tensors, problem, args));
+    MSDA_TRY(msda_open_fused_forward(&job.shape, &job.tensors, problem, args));
     return run_forward(&job, num_threads);
 }
 
@@ -141,7 +134,7 @@ msda_status msda_cpu_backward(const msda_problem *problem, const msda_backward_a
                               size_t workspace_size, int num_threads)
 {
     msda_cpu_job job = {0};
-    TRY(msda_open_backward(&job.shape, &job.tensors, problem, args));
+    MSDA_TRY(msda_open_backward(&job.shape, &job.tensors, problem, args));
     return run_backward(&job, workspace, workspace_size, num_threads);
 }
 
@@ -149,7 +142,7 @@ msda_status msda_cpu_fused_backward(const msda_problem *problem, const msda_fuse
                                     size_t workspace_size, int num_threads)
 {
     msda_cpu_job job = {0};
-    TRY(msda_open_fused_backward(&job.shape, &job.tensors, problem, args));
+    MSDA_TRY(msda_open_fused_backward(&job.shape, &job.tensors, problem, args));
     return run_backward(&job, workspace, workspace_size, num_threads);
 }
 

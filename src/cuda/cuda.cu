@@ -31,18 +31,18 @@ class device_scope
   public:
     msda_status enter(cudaStream_t stream)
     {
-        TRY(report(cudaGetDevice(&callers_device_), "cudaGetDevice"));
+        MSDA_TRY(report(cudaGetDevice(&callers_device_), "cudaGetDevice"));
         device_ = callers_device_;
         /* The default streams are those of the current device, and asking about them could disturb a capture. */
         const bool is_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
         /* So would asking a stream that captures: that one has to be of the current device, or the launch is refused. */
         if (!is_default)
-            TRY(report(cudaStreamIsCapturing(stream, &capture_), "cudaStreamIsCapturing"));
+            MSDA_TRY(report(cudaStreamIsCapturing(stream, &capture_), "cudaStreamIsCapturing"));
         if (!is_default && !captures())
-            TRY(report(cudaStreamGetDevice(stream, &device_), "cudaStreamGetDevice"));
+            MSDA_TRY(report(cudaStreamGetDevice(stream, &device_), "cudaStreamGetDevice"));
         if (device_ != callers_device_)
-            TRY(report(cudaSetDevice(device_), "cudaSetDevice"));
-        TRY(report(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode"));
+            MSDA_TRY(report(cudaSetDevice(device_), "cudaSetDevice"));
+        MSDA_TRY(report(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode"));
         entered_ = true;
         return MSDA_STATUS_SUCCESS;
     }
@@ -166,10 +166,10 @@ msda_status check_image(const device_scope &scope)
     }
     scope.errors().clear();
     int major = 0, minor = 0;
-    TRY(scope.report(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-                     "cudaDeviceGetAttribute"));
-    TRY(scope.report(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-                     "cudaDeviceGetAttribute"));
+    MSDA_TRY(scope.report(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                          "cudaDeviceGetAttribute"));
+    MSDA_TRY(scope.report(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+                          "cudaDeviceGetAttribute"));
     return msda_fail(MSDA_STATUS_NO_DEVICE,
                      "device %d has compute capability %d.%d, this library is compiled for %s and newer than the last: "
                      "%s: %s",
@@ -185,7 +185,7 @@ msda_status check_image(const device_scope &scope)
 msda_status check_pointer(const device_scope &scope, const char *name, const void *pointer)
 {
     cudaPointerAttributes attributes;
-    TRY(scope.report(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes"));
+    MSDA_TRY(scope.report(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes"));
     switch (attributes.type) {
     case cudaMemoryTypeDevice:
         if (attributes.device == scope.device())
@@ -214,7 +214,7 @@ msda_status check_pointers(const device_scope &scope, const msda_shape &shape, c
         const msda_tensor tensor = msda_tensor(t);
         const void *pointer = msda_tensor_pointer(&tensors, tensor);
         if (pointer != nullptr && msda_extent(&shape, tensor) > 0)
-            TRY(check_pointer(scope, msda_tensor_name(&shape, tensor), pointer));
+            MSDA_TRY(check_pointer(scope, msda_tensor_name(&shape, tensor), pointer));
     }
     return MSDA_STATUS_SUCCESS;
 }
@@ -236,8 +236,8 @@ msda_status find_workspace(const msda_problem *problem, int fused, size_t *size)
     const msda_cuda_kernel *kernel;
     if (size == nullptr)
         return msda_fail(MSDA_STATUS_NULL_POINTER, "size is null");
-    TRY(msda_shape_init(&shape, problem, fused));
-    TRY(find_kernel(shape, &kernel));
+    MSDA_TRY(msda_shape_init(&shape, problem, fused));
+    MSDA_TRY(find_kernel(shape, &kernel));
     *size = shape.empty ? 0 : kernel->backward_workspace(shape);
     return MSDA_STATUS_SUCCESS;
 }
@@ -245,12 +245,12 @@ msda_status find_workspace(const msda_problem *problem, int fused, size_t *size)
 msda_status forward(const msda_shape &shape, const msda_tensors &tensors, cudaStream_t stream)
 {
     const msda_cuda_kernel *kernel;
-    TRY(find_kernel(shape, &kernel));
+    MSDA_TRY(find_kernel(shape, &kernel));
 
     device_scope scope;
-    TRY(scope.enter(stream));
-    TRY(check_image(scope));
-    TRY(check_pointers(scope, shape, tensors));
+    MSDA_TRY(scope.enter(stream));
+    MSDA_TRY(check_image(scope));
+    MSDA_TRY(check_pointers(scope, shape, tensors));
     return scope.report(shape.empty ? clear_outputs(shape, tensors, stream) : kernel->forward(shape, tensors, stream),
                         kernel->name);
 }
@@ -259,16 +259,16 @@ msda_status backward(const msda_shape &shape, const msda_tensors &tensors, void 
                      cudaStream_t stream)
 {
     const msda_cuda_kernel *kernel;
-    TRY(find_kernel(shape, &kernel));
+    MSDA_TRY(find_kernel(shape, &kernel));
     const size_t needed = shape.empty ? 0 : kernel->backward_workspace(shape);
-    TRY(msda_check_workspace(&shape, &tensors, workspace, workspace_size, needed, WORKSPACE_ALIGNMENT));
+    MSDA_TRY(msda_check_workspace(&shape, &tensors, workspace, workspace_size, needed, WORKSPACE_ALIGNMENT));
 
     device_scope scope;
-    TRY(scope.enter(stream));
-    TRY(check_image(scope));
-    TRY(check_pointers(scope, shape, tensors));
+    MSDA_TRY(scope.enter(stream));
+    MSDA_TRY(check_image(scope));
+    MSDA_TRY(check_pointers(scope, shape, tensors));
     if (needed > 0)
-        TRY(check_pointer(scope, "workspace", workspace));
+        MSDA_TRY(check_pointer(scope, "workspace", workspace));
     return scope.report(shape.empty ? clear_outputs(shape, tensors, stream)
                                     : kernel->backward(shape, tensors, workspace, stream),
                         kernel->name);
@@ -281,7 +281,7 @@ msda_status msda_cuda_forward(const msda_problem *problem, const msda_forward_ar
 {
     msda_shape shape;
     msda_tensors tensors;
-    TRY(msda_open_forward(&shape, &tensors, problem, args));
+    MSDA_TRY(msda_open_forward(&shape, &tensors, problem, args));
     return msda::forward(shape, tensors, stream);
 }
 
@@ -295,7 +295,7 @@ msda_status msda_cuda_backward(const msda_problem *problem, const msda_backward_
 {
     msda_shape shape;
     msda_tensors tensors;
-    TRY(msda_open_backward(&shape, &tensors, problem, args));
+    MSDA_TRY(msda_open_backward(&shape, &tensors, problem, args));
     return msda::backward(shape, tensors, workspace, workspace_size, stream);
 }
 
@@ -304,7 +304,7 @@ msda_status msda_cuda_fused_forward(const msda_problem *problem, const msda_fuse
 {
     msda_shape shape;
     msda_tensors tensors;
-    TRY(msda_open_fused_forward(&shape, &tensors, problem, args));
+    MSDA_TRY(msda_open_fused_forward(&shape, &tensors, problem, args));
     return msda::forward(shape, tensors, stream);
 }
 
@@ -318,7 +318,7 @@ msda_status msda_cuda_fused_backward(const msda_problem *problem, const msda_fus
 {
     msda_shape shape;
     msda_tensors tensors;
-    TRY(msda_open_fused_backward(&shape, &tensors, problem, args));
+    MSDA_TRY(msda_open_fused_backward(&shape, &tensors, problem, args));
     return msda::backward(shape, tensors, workspace, workspace_size, stream);
 }
 

@@ -18,13 +18,6 @@
 
 #include <cuda_runtime_api.h>
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const msda_status status_ = (call);                                                                            \
-        if (status_ != MSDA_STATUS_SUCCESS)                                                                            \
-            return status_;                                                                                            \
-    } while (0)
-
 namespace msda
 {
 

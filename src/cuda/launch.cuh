@@ -50,7 +50,7 @@ inline params make_params(const msda_shape &shape, const msda_tensors &tensors)
     bool equal = shape.num_points < 65536 && problem.levels[0].points > 1;
     for (int l = 0; l < problem.num_levels; ++l) {
         const msda_level &from = problem.levels[l];
-        p.levels[l] = {from.start, from.height, from.width, shape.first_point[l], 0};
+        p.levels[l] = {from.start, from.height, from.width, shape.first_point[l]};
         if (from.points != problem.levels[0].points)
             equal = false;
     }

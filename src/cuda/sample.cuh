@@ -25,7 +25,6 @@ struct level {
     int64_t start; /* row of value */
     int height, width;
     int first_point;
-    int unused;
 };
 
 /* Everything a kernel knows, by value from host to device. */
