@@ -370,6 +370,13 @@ cudaError_t sum_tiles(const msda_shape &shape, const params &whole, const bin_sc
     return for_each_pass<Value, Point, F>(
         whole, t, scratch, stream,
         [&](const params &p, const slice_index &slice, int64_t slices, int first, int bins) {
+            if (is_sparse(shape)) {
+                constexpr int warps = sparse_threads / 32;
+                const int tasks_a_bin = (p.head_dim + sparse_lanes * Width - 1) / (sparse_lanes * Width);
+                return launch(sum_sparse_tiles_kernel<Value, Sum, Width>,
+                              grid_of((int64_t(bins) * tasks_a_bin + warps - 1) / warps, slices), sparse_threads, 0,
+                              stream, p, t, scratch, slice, first, bins);
+            }
             return launch(sum_tiles_kernel<Value, Sum, Lanes, Width>, grid_of(int64_t(bins) * channel_tiles, slices),
                           threads_per_block, sizeof(tile_memory<Real, Lanes, Width>), stream, p, t, scratch, slice,
                           first, bins);

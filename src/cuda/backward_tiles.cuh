@@ -27,9 +27,15 @@ constexpr int log2_shortest_run = 3;
 constexpr int cell_pitch = 10;
 constexpr int cell_table = 10 * cell_pitch;
 
+/* Whether there are few points for the pixels: a warp takes a tile then. */
+inline bool is_sparse(const msda_shape &shape)
+{
+    return shape.p.queries * shape.num_points < 2 * shape.p.value_length;
+}
+
 template <class Real> tiling make_tiles_tiling(const msda_shape &shape)
 {
-    return make_tiling<Real>(shape, log2_most_cells, points_per_round * 3 / 2);
+    return make_tiling<Real>(shape, log2_most_cells, is_sparse(shape) ? 256 : points_per_round * 3 / 2);
 }
 
 /* A lane's channels of a sum. */
@@ -125,6 +131,12 @@ template <int Teams> struct round_plan {
     }
 };
 
+/* pixel * multiplier_of(columns) >> 12 is the line of a tile's pixel. */
+__device__ __forceinline__ int multiplier_of(int columns)
+{
+    return 4096 / columns + 1;
+}
+
 /* The sum of a pixel's channels, rounded once. */
 template <class Sum, class Real, int Width>
 __device__ __forceinline__ void write_sum(const params &p, Sum *to, lane_sum<Real, Width> sum)
@@ -134,6 +146,39 @@ __device__ __forceinline__ void write_sum(const params &p, Sum *to, lane_sum<Rea
         for (int c = 0; c < Width; ++c)
             sum.of[c] += widen(to[c]);
     store<Sum, Width>(to, sum.of);
+}
+
+/*
+ * Writes a tile's pixels [line][column][lane] where they belong: final ones to grad_value, those that neighbours share to the
+ * seams. The caller's team takes every teams-th pixel.
+ */
+template <class Sum, int Lanes, int Width, class Real>
+__device__ __forceinline__ void write_tile(const params &p, const tiling &t, const bin_scratch &scratch,
+                                           const tiled_level &tiles, int tile, const slice_index &slice, int channel,
+                                           const lane_sum<Real, Width> (*sums)[Lanes], int team, int teams)
+{
+    using Lane = lane_sum<Real, Width>;
+    const level &own_level = p.levels[tiles.level];
+    const tile_place place(tiles, tile);
+    const int columns = (1 << tiles.log2_width) + 1, pixels = columns * ((1 << tiles.log2_height) + 1);
+    const int line_multiplier = multiplier_of(columns);
+    Lane *const seams = reinterpret_cast<Lane *>(
+        static_cast<Real *>(scratch.seams) +
+        (int64_t(slice.number(p.heads)) * t.seams + seams_before(tiles, tile)) * p.head_dim + channel);
+    const int64_t first_row = own_level.start + int64_t(place.first_y) * own_level.width + place.first_x;
+    Sum *const grad_value =
+        static_cast<Sum *>(p.t.grad_value) + p.grad_value(slice.batch, first_row, slice.head) + channel;
+    for (int pixel = team; pixel < pixels && channel < p.head_dim; pixel += teams) {
+        const int y = pixel * line_multiplier >> 12, x = pixel - y * columns;
+        if (unsigned(place.first_x + x) >= unsigned(own_level.width) ||
+            unsigned(place.first_y + y) >= unsigned(own_level.height))
+            continue;
+        const Lane sum = sums[pixel][threadIdx.x % Lanes];
+        if (is_shared(tiles, x, y))
+            seams[unsigned(seam_of(tiles, x, y)) * unsigned(p.head_dim) / Width] = sum;
+        else
+            write_sum<Sum>(p, grad_value + (int64_t(y) * own_level.width + x) * p.grad_value.row, sum);
+    }
 }
 
 /*
@@ -166,7 +211,7 @@ __global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
     const tiled_level &tiles = find_tiles(t, p.num_levels, first_bin + bin);
     const int tile = first_bin + bin - tiles.first_bin;
     const int columns = (1 << tiles.log2_width) + 1, pixels = columns * ((1 << tiles.log2_height) + 1);
-    const int line_multiplier = 4096 / columns + 1; /* pixel * it / 4096 = pixel / columns */
+    const int line_multiplier = multiplier_of(columns);
     const Stride row_bytes = keep(Stride(p.grad_output.row * int64_t(sizeof(Value))));
 
     for (int i = threadIdx.x; i < cell_table; i += threads_per_block)
@@ -259,24 +304,102 @@ __global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
                        }
                    });
 
-    const level &own_level = p.levels[tiles.level];
-    const tile_place place(tiles, tile);
-    Lane *const seams =
-        reinterpret_cast<Lane *>(static_cast<Real *>(scratch.seams) +
-                                 (int64_t(slice) * t.seams + seams_before(tiles, tile)) * p.head_dim + channel);
-    const int64_t first_row = own_level.start + int64_t(place.first_y) * own_level.width + place.first_x;
-    Sum *const grad_value = static_cast<Sum *>(p.t.grad_value) + p.grad_value(n, first_row, m) + channel;
-    for (int pixel = team; pixel < pixels && has_channels; pixel += teams) {
-        const int y = pixel * line_multiplier >> 12, x = pixel - y * columns;
-        if (unsigned(place.first_x + x) >= unsigned(own_level.width) ||
-            unsigned(place.first_y + y) >= unsigned(own_level.height))
-            continue;
-        const Lane sum = memory.pixels[pixel][own];
-        if (is_shared(tiles, x, y))
-            seams[unsigned(seam_of(tiles, x, y)) * unsigned(p.head_dim) / Width] = sum;
-        else
-            write_sum<Sum>(p, grad_value + (int64_t(y) * own_level.width + x) * p.grad_value.row, sum);
+    write_tile<Sum, Lanes, Width>(p, t, scratch, tiles, tile, own_slice, channel, memory.pixels, team, teams);
+}
+
+constexpr int sparse_threads = 128;
+constexpr int sparse_lanes = 8;
+
+/*
+ * The same for tiles of few points: one warp a tile adds a point at a time, a quarter of the warp each of its corners, to
+ * the tile's pixels in shared memory. Points come in the order of the list, which depends on the data alone.
+ */
+template <class Value, class Sum, int Width>
+__global__ void __launch_bounds__(sparse_threads)
+    sum_sparse_tiles_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t,
+                            const bin_scratch scratch, slice_index first_slice, int first_bin, int bins)
+{
+    using Real = real_of<Value>;
+    using Record = point_record<Real>;
+    using Lane = lane_sum<Real, Width>;
+    using Stride = std::conditional_t<Width == 1, uint64_t, unsigned>;
+    constexpr int Lanes = sparse_lanes;
+    constexpr int at_once = 4; /* points that are read together */
+
+    __shared__ Lane all_pixels[sparse_threads / 32][most_pixels][Lanes];
+
+    const int lane = threadIdx.x % 32, own = lane % Lanes, corner = lane / Lanes;
+    Lane(*const pixels)[Lanes] = all_pixels[threadIdx.x / 32];
+    const int channel_tiles = (p.head_dim + Lanes * Width - 1) / (Lanes * Width);
+    const int task = int(blockIdx.x) * (sparse_threads / 32) + int(threadIdx.x) / 32;
+    const int bin = channel_tiles == 1 ? task : task / channel_tiles;
+    if (bin >= bins)
+        return;
+    const int channel = (task - bin * channel_tiles) * Lanes * Width + own * Width;
+    const bool has_channels = channel < p.head_dim;
+    const tiled_level &tiles = find_tiles(t, p.num_levels, first_bin + bin);
+    const int columns = (1 << tiles.log2_width) + 1, num_pixels = columns * ((1 << tiles.log2_height) + 1);
+    const slice_index slice = first_slice.next(p.heads, blockIdx.y);
+    const unsigned number = slice.number(p.heads);
+    const Record *records =
+        static_cast<const Record *>(scratch.records) + uint64_t(number) * unsigned(t.chunks * points_per_chunk<Real>);
+    const unsigned short *begins = scratch.begins + uint64_t(number) * unsigned(t.chunks * (bins + 1)) + bin;
+    const Value *grad_output = keep(static_cast<const Value *>(p.t.grad_output) +
+                                    p.grad_output(slice.batch, 0, slice.head) + (has_channels ? channel : 0));
+    const Stride row_bytes = keep(Stride(p.grad_output.row * int64_t(sizeof(Value))));
+
+    for (int pixel = corner; pixel < num_pixels; pixel += 32 / Lanes)
+        pixels[pixel][own] = {};
+    __syncwarp();
+
+    const bool right = corner & 1, below = corner >> 1;
+    const bool is_used = corner == 0 || !p.discrete; /* discrete sampling reads one pixel */
+    const int own_pixel = (below ? columns : 0) + right;
+    for (int group = 0; group < t.chunks; group += 32) {
+        unsigned begin = 0, end = 0;
+        if (group + lane < t.chunks) {
+            const unsigned short *of_chunk = begins + unsigned(group + lane) * unsigned(bins + 1);
+            begin = of_chunk[0];
+            end = of_chunk[1];
+        }
+        for (unsigned present = __ballot_sync(~0u, begin < end); present != 0; present &= present - 1) {
+            const int chunk = __ffs(int(present)) - 1;
+            const unsigned last = __shfl_sync(~0u, end, chunk);
+            const Record *of_chunk = records + unsigned(group + chunk) * unsigned(points_per_chunk<Real>);
+            for (unsigned i = __shfl_sync(~0u, begin, chunk); i < last; i += at_once) {
+                Record at[at_once];
+                raw<Value, Width> row[at_once];
+#pragma unroll
+                for (int j = 0; j < at_once; ++j)
+                    at[j] = of_chunk[min(i + j, last - 1)];
+#pragma unroll
+                for (int j = 0; j < at_once; ++j)
+                    row[j] = load_raw<Value, Width>(move(grad_output, uint64_t(at[j].number >> cell_bits) * row_bytes));
+#pragma unroll
+                for (int j = 0; j < at_once; ++j) {
+                    if (i + j >= last)
+                        break;
+                    const unpacked<Value, Width> g = unpack<Value, Width>(row[j]);
+                    const Real along = right ? at[j].right : at[j].left;
+                    const Real weight = below ? along * at[j].fraction_y : fma(-along, at[j].fraction_y, along);
+                    const int cell = int(at[j].number) & ((1 << cell_bits) - 1);
+                    const int pixel = (cell >> tiles.log2_width) * columns + (cell & ((1 << tiles.log2_width) - 1));
+                    if (is_used) {
+                        Lane &to = pixels[pixel + own_pixel][own];
+                        Lane sum = to;
+#pragma unroll
+                        for (int c = 0; c < Width; ++c)
+                            sum.of[c] = fma(weight, g.at[c], sum.of[c]);
+                        to = sum;
+                    }
+                    __syncwarp();
+                }
+            }
+        }
     }
+    __syncwarp();
+    write_tile<Sum, Lanes, Width>(p, t, scratch, tiles, first_bin + bin - tiles.first_bin, slice, channel, pixels,
+                                  corner, 32 / Lanes);
 }
 
 constexpr int seam_threads = 128;
