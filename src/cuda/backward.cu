@@ -382,8 +382,8 @@ cudaError_t sum_tiles(const msda_shape &shape, const params &whole, const bin_sc
                           first, bins);
         },
         [&](const params &p, const slice_index &slice, int64_t slices) {
-            return launch(join_seams_kernel<Sum, Lanes, Width>, grid_of(t.bins, slices), seam_threads, 0, stream, p, t,
-                          scratch, slice);
+            return launch(join_seams_kernel<Sum, Lanes, Width>, grid_of((t.bins + seam_tiles - 1) / seam_tiles, slices),
+                          32 * seam_tiles, 0, stream, p, t, scratch, slice);
         });
 }
 
@@ -410,7 +410,9 @@ cudaError_t sum_in_order(const msda_shape &shape, const params &p, const bin_scr
         TRY(clear_gaps(shape, p, static_cast<Sum *>(p.t.grad_value), stream));
     const bool vectors = is_vector_aligned(p.t.grad_output, p.grad_output, p.head_dim, sizeof(Value)) &&
                          is_vector_aligned(p.t.grad_value, p.grad_value, p.head_dim, sizeof(Sum));
-    if (!vectors || is_wide(p.grad_output, p.queries, sizeof(Value)))
+    const bool narrow_rows =
+        p.grad_output.row <= INT_MAX / int64_t(sizeof(Value)) && p.grad_value.row <= INT_MAX / int64_t(sizeof(Sum));
+    if (!vectors || !narrow_rows)
         return sum_tiles<Value, Point, Sum, 32, 1, form::any>(shape, p, scratch, stream);
     if constexpr (HeadDim != MSDA_ANY) {
         switch (form_of<Point>(p)) {

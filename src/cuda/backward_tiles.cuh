@@ -59,15 +59,6 @@ template <class Real, int Lanes, int Width> struct tile_memory {
     lane_sum<Real, Width> pixels[most_pixels][Lanes];
 };
 
-/*
- * Whether neighbours have cells at pixel (x, y) of a tile, too, if it lies inside the level: those at its edge. (The last
- * tiles of a level end outside.)
- */
-__device__ __forceinline__ bool is_shared(const tiled_level &tiles, int x, int y)
-{
-    return x == 0 || y == 0 || x == 1 << tiles.log2_width || y == 1 << tiles.log2_height;
-}
-
 /* A tile's seams are the pixels at its edge: the lines above and below, then the sides. Those of the tiles before it.. */
 __device__ __forceinline__ int seams_before(const tiled_level &tiles, int tile)
 {
@@ -158,13 +149,15 @@ __device__ __forceinline__ void write_tile(const params &p, const tiling &t, con
                                            const lane_sum<Real, Width> (*sums)[Lanes], int team, int teams)
 {
     using Lane = lane_sum<Real, Width>;
+    using Stride = std::conditional_t<Width == 1, uint64_t, unsigned>;
     const level &own_level = p.levels[tiles.level];
     const tile_place place(tiles, tile);
-    const int columns = (1 << tiles.log2_width) + 1, pixels = columns * ((1 << tiles.log2_height) + 1);
-    const int line_multiplier = multiplier_of(columns);
-    Lane *const seams = reinterpret_cast<Lane *>(
-        static_cast<Real *>(scratch.seams) +
-        (int64_t(slice.number(p.heads)) * t.seams + seams_before(tiles, tile)) * p.head_dim + channel);
+    const unsigned width = 1u << tiles.log2_width, height = 1u << tiles.log2_height;
+    const int columns = int(width) + 1, pixels = columns * (int(height) + 1), line_multiplier = multiplier_of(columns);
+    const Stride seam_bytes = Stride(p.head_dim * int64_t(sizeof(Real)));
+    const Stride row_bytes = keep(Stride(p.grad_value.row * int64_t(sizeof(Sum))));
+    Real *const seams = static_cast<Real *>(scratch.seams) +
+                        (int64_t(slice.number(p.heads)) * t.seams + seams_before(tiles, tile)) * p.head_dim + channel;
     const int64_t first_row = own_level.start + int64_t(place.first_y) * own_level.width + place.first_x;
     Sum *const grad_value =
         static_cast<Sum *>(p.t.grad_value) + p.grad_value(slice.batch, first_row, slice.head) + channel;
@@ -174,16 +167,17 @@ __device__ __forceinline__ void write_tile(const params &p, const tiling &t, con
             unsigned(place.first_y + y) >= unsigned(own_level.height))
             continue;
         const Lane sum = sums[pixel][threadIdx.x % Lanes];
-        if (is_shared(tiles, x, y))
-            seams[unsigned(seam_of(tiles, x, y)) * unsigned(p.head_dim) / Width] = sum;
+        /* Neighbours have cells at the pixels of the edge, too. (The last tiles of a level end outside of it.) */
+        if (unsigned(x - 1) >= width - 1 || unsigned(y - 1) >= height - 1)
+            *reinterpret_cast<Lane *>(move(seams, uint64_t(unsigned(seam_of(tiles, x, y))) * seam_bytes)) = sum;
         else
-            write_sum<Sum>(p, grad_value + (int64_t(y) * own_level.width + x) * p.grad_value.row, sum);
+            write_sum<Sum>(p, move(grad_value, uint64_t(unsigned(y * own_level.width + x)) * row_bytes), sum);
     }
 }
 
 /*
- * Lanes over the channels, Width elements each. Sum: the type of grad_value. Vectors (Width > 1) come with a grad_output of
- * less than 4 GiB a slice.
+ * Lanes over the channels, Width elements each. Sum: the type of grad_value. Vectors (Width > 1) come with rows whose
+ * strides are less than 4 GiB.
  */
 template <class Value, class Sum, int Lanes, int Width>
 __global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
@@ -327,9 +321,11 @@ __global__ void __launch_bounds__(sparse_threads)
     constexpr int at_once = 4; /* points that are read together */
 
     __shared__ Lane all_pixels[sparse_threads / 32][most_pixels][Lanes];
+    __shared__ Record all_points[sparse_threads / 32][32];
 
     const int lane = threadIdx.x % 32, own = lane % Lanes, corner = lane / Lanes;
     Lane(*const pixels)[Lanes] = all_pixels[threadIdx.x / 32];
+    Record *const points = all_points[threadIdx.x / 32];
     const int channel_tiles = (p.head_dim + Lanes * Width - 1) / (Lanes * Width);
     const int task = int(blockIdx.x) * (sparse_threads / 32) + int(threadIdx.x) / 32;
     const int bin = channel_tiles == 1 ? task : task / channel_tiles;
@@ -362,27 +358,40 @@ __global__ void __launch_bounds__(sparse_threads)
             begin = of_chunk[0];
             end = of_chunk[1];
         }
-        for (unsigned present = __ballot_sync(~0u, begin < end); present != 0; present &= present - 1) {
-            const int chunk = __ffs(int(present)) - 1;
-            const unsigned last = __shfl_sync(~0u, end, chunk);
-            const Record *of_chunk = records + unsigned(group + chunk) * unsigned(points_per_chunk<Real>);
-            for (unsigned i = __shfl_sync(~0u, begin, chunk); i < last; i += at_once) {
-                Record at[at_once];
+        unsigned past = end - begin; /* points of the chunks up to this one */
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const unsigned below = __shfl_up_sync(~0u, past, distance);
+            past += lane >= distance ? below : 0;
+        }
+        const unsigned all = __shfl_sync(~0u, past, 31);
+        const unsigned first = past - (end - begin);
+        const unsigned source = unsigned(group + lane) * unsigned(points_per_chunk<Real>) + begin - first;
+        for (unsigned done = 0; done < all; done += 32) {
+            int chunk = 0; /* the last whose points begin at or before the lane's */
+#pragma unroll
+            for (int step = 16; step > 0; step /= 2)
+                chunk += __shfl_sync(~0u, first, chunk + step) <= done + lane ? step : 0;
+            const unsigned at = __shfl_sync(~0u, source, chunk) + done + lane;
+            if (done + lane < all)
+                points[lane] = records[at];
+            __syncwarp();
+            const int count = int(min(32u, all - done));
+            for (int i = 0; i < count; i += at_once) {
                 raw<Value, Width> row[at_once];
 #pragma unroll
                 for (int j = 0; j < at_once; ++j)
-                    at[j] = of_chunk[min(i + j, last - 1)];
-#pragma unroll
-                for (int j = 0; j < at_once; ++j)
-                    row[j] = load_raw<Value, Width>(move(grad_output, uint64_t(at[j].number >> cell_bits) * row_bytes));
+                    row[j] = load_raw<Value, Width>(
+                        move(grad_output, uint64_t(points[min(i + j, count - 1)].number >> cell_bits) * row_bytes));
 #pragma unroll
                 for (int j = 0; j < at_once; ++j) {
-                    if (i + j >= last)
+                    if (i + j >= count)
                         break;
+                    const Record point = points[i + j];
                     const unpacked<Value, Width> g = unpack<Value, Width>(row[j]);
-                    const Real along = right ? at[j].right : at[j].left;
-                    const Real weight = below ? along * at[j].fraction_y : fma(-along, at[j].fraction_y, along);
-                    const int cell = int(at[j].number) & ((1 << cell_bits) - 1);
+                    const Real along = right ? point.right : point.left;
+                    const Real weight = below ? along * point.fraction_y : fma(-along, point.fraction_y, along);
+                    const int cell = int(point.number) & ((1 << cell_bits) - 1);
                     const int pixel = (cell >> tiles.log2_width) * columns + (cell & ((1 << tiles.log2_width) - 1));
                     if (is_used) {
                         Lane &to = pixels[pixel + own_pixel][own];
@@ -402,18 +411,20 @@ __global__ void __launch_bounds__(sparse_threads)
                                   corner, 32 / Lanes);
 }
 
-constexpr int seam_threads = 128;
+constexpr int seam_tiles = 4; /* of a block */
 
-/* One block: the pixels above and left of a tile, which it shares with the tiles before it. */
+/* One warp: the pixels above and left of a tile, which it shares with the tiles before it. */
 template <class Sum, int Lanes, int Width>
-__global__ void __launch_bounds__(seam_threads)
+__global__ void __launch_bounds__(32 * seam_tiles)
     join_seams_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t, const bin_scratch scratch,
                       slice_index first_slice)
 {
     using Real = real_of<Sum>;
     using Lane = lane_sum<Real, Width>;
-    constexpr int teams = seam_threads / Lanes;
-    const int bin = blockIdx.x;
+    constexpr int teams = 32 / Lanes;
+    const int bin = int(blockIdx.x) * seam_tiles + int(threadIdx.x) / 32;
+    if (bin >= t.bins)
+        return;
     const tiled_level &tiles = find_tiles(t, p.num_levels, bin);
     const level &own_level = p.levels[tiles.level];
     const int tile = bin - tiles.first_bin, width = 1 << tiles.log2_width, height = 1 << tiles.log2_height;
@@ -423,7 +434,7 @@ __global__ void __launch_bounds__(seam_threads)
     const int n = own_slice.batch, m = own_slice.head;
     const unsigned slice = own_slice.number(p.heads);
     const int64_t first_seam = int64_t(slice) * t.seams;
-    for (int i = threadIdx.x / Lanes; i < width + height - 1; i += teams) {
+    for (int i = threadIdx.x % 32 / Lanes; i < width + height - 1; i += teams) {
         const int x = max(i - height + 1, 0), y = max(height - 1 - i, 0);
         const int level_x = place.first_x + x, level_y = place.first_y + y;
         if (unsigned(level_x) >= unsigned(own_level.width) || unsigned(level_y) >= unsigned(own_level.height))
