@@ -413,7 +413,7 @@ cudaError_t sum_in_order(const msda_shape &shape, const params &p, const bin_scr
     const bool narrow_rows =
         p.grad_output.row <= INT_MAX / int64_t(sizeof(Value)) && p.grad_value.row <= INT_MAX / int64_t(sizeof(Sum));
     if (!vectors || !narrow_rows)
-        return sum_tiles<Value, Point, Sum, 32, 1, form::any>(shape, p, scratch, stream);
+        return sum_tiles < Value, Point, Sum, sizeof(Value) == 8 ? 16 : 32, 1, form::any > (shape, p, scratch, stream);
     if constexpr (HeadDim != MSDA_ANY) {
         switch (form_of<Point>(p)) {
         case form::plain:
