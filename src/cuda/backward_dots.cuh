@@ -75,13 +75,16 @@ template <class Value, int HeadDim> struct quad_dots {
         }
     }
 
-    /* The four dot products of the lane's own point; `rows` are those of the quad's four points. */
-    __device__ __forceinline__ void find(const corner_rows *rows, int, int part, float (&dot)[4]) const
+    /* The four dot products of the lane's own point; `rows` are those of the warp's points. */
+    __device__ __forceinline__ void find(const corner_rows *rows, int quad, int part, float (&dot)[4]) const
     {
-        float dots[4][4];
+      const int swap = quad >> 1 & 1;
+#pragma unroll 1
+      for (int pair = 0; pair < 4; pair += 2) {
+        float dots[2][4];
 #pragma unroll
-        for (int s = 0; s < 4; ++s) {
-            const corner_rows row = rows[s];
+        for (int s = 0; s < 2; ++s) {
+            const corner_rows row = rows[4 * quad + (pair + s ^ swap)];
             raw<Value, parts::width> corner[4][parts::count];
 #pragma unroll
             for (int i = 0; i < 4; ++i)
@@ -100,38 +103,39 @@ template <class Value, int HeadDim> struct quad_dots {
                 }
             }
         }
-        sum_dots<4, 4>(dots, part);
+        sum_dots<4, 2>(dots, part ^ swap);
+        if (pair == (part & 2))
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            dot[i] = dots[0][i];
+            for (int i = 0; i < 4; ++i)
+                dot[i] = dots[0][i];
+      }
     }
 };
 
-/* c += a b: a is 16 x 8 Registers, row-major, b 8 Registers x 8; every register holds two elements. */
-__device__ __forceinline__ void multiply(float (&c)[4], const uint4 &a, const unsigned (&b)[2], f16)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
-}
-__device__ __forceinline__ void multiply(float (&c)[4], const uint4 &a, const unsigned (&b)[2], bf16)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
-}
-__device__ __forceinline__ void multiply(float (&c)[4], const uint2 &a, const unsigned (&b)[1], f16)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a.x), "r"(a.y), "r"(b[0]));
-}
-__device__ __forceinline__ void multiply(float (&c)[4], const uint2 &a, const unsigned (&b)[1], bf16)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a.x), "r"(a.y), "r"(b[0]));
-}
+#if __CUDA_ARCH__ >= 800
+/*
+ * c += a b on the tensor cores, a [16][2 R] and b [2 R][8] elements, each spread over a warp's lanes in registers of two: R
+ * of a, R / 2 of b, and four of c. Lane 4 i + j has rows i and i + 8 of a, column i of b, and columns 2 j and 2 j + 1 of c.
+ */
+#define MULTIPLY(type, name)                                                                                           \
+    __device__ __forceinline__ void multiply(float(&c)[4], const uint4 &a, const unsigned(&b)[2], type)                \
+    {                                                                                                                  \
+        asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "         \
+            "{%8, %9}, {%0, %1, %2, %3};"                                                                              \
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                           \
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));                                           \
+    }                                                                                                                  \
+    __device__ __forceinline__ void multiply(float(&c)[4], const uint2 &a, const unsigned(&b)[1], type)                \
+    {                                                                                                                  \
+        asm("mma.sync.aligned.m16n8k8.row.col.f32." name "." name ".f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "            \
+            "{%0, %1, %2, %3};"                                                                                        \
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                           \
+            : "r"(a.x), "r"(a.y), "r"(b[0]));                                                                          \
+    }
+MULTIPLY(f16, "f16")
+MULTIPLY(bf16, "bf16")
+#undef MULTIPLY
+#endif
 
 /* 16-bit values */
 template <class Value, int HeadDim> struct tensor_dots {
@@ -164,33 +168,58 @@ template <class Value, int HeadDim> struct tensor_dots {
         }
     }
 
+    /* The dot product of a row and the grad_output of `unit`, which the row's quad reads together. */
+    __device__ __forceinline__ float multiply_row(const raw<Value, parts::width> (&row)[parts::count], int unit,
+                                                  int part) const
+    {
+#if __CUDA_ARCH__ >= 800
+        float c[4] = {};
+#pragma unroll
+        for (int v = 0; v < parts::count; ++v)
+            multiply(c, row[v], grad[v], Value());
+        return c[0] + c[3];
+#else
+        float sum = 0.0f;
+#pragma unroll
+        for (int v = 0; v < parts::count; ++v) {
+            const unpacked<Value, parts::width> at = unpack<Value, parts::width>(row[v]);
+#pragma unroll
+            for (int pair = 0; pair < parts::width / 2; ++pair) {
+                const unpacked<Value, 2> g =
+                    unpack<Value, 2>(__shfl_sync(~0u, grad[v][pair / 2], 8 * unit + 4 * (pair & 1) + part));
+                sum = fma(at.at[2 * pair], g.at[0], fma(at.at[2 * pair + 1], g.at[1], sum));
+            }
+        }
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        return sum + __shfl_xor_sync(~0u, sum, 2);
+#endif
+    }
+
     __device__ __forceinline__ void find(const corner_rows *rows, int quad, int part, float (&dot)[4]) const
     {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             dot[i] = 0.0f;
-constexpr int at_once = ATONCE;
-#pragma unroll at_once
-        for (int s = 0; s < 4; ++s) {
-            const int unit = (quad & 3) ^ s;
-            const corner_rows row = rows[unit];
-            raw<Value, parts::width> corner[4][parts::count];
+#pragma unroll 1
+        for (int pair = 0; pair < 4; pair += 2)
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
+            for (int s = 0; s < 2; ++s) {
+                const int unit = (quad & 3) ^ (pair + s);
+                const corner_rows row = rows[4 * quad + unit];
+                raw<Value, parts::width> corner[4][parts::count];
 #pragma unroll
-                for (int v = 0; v < parts::count; ++v)
-                    corner[i][v] = load_raw<Value, parts::width>(value[parts::count > 1 ? v ^ (s & 1) : v] +
-                                                                 int64_t(row.at[i]) * int(16 / sizeof(Value)));
+                for (int i = 0; i < 4; ++i)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                float c[4] = {};
+                    for (int v = 0; v < parts::count; ++v)
+                        corner[i][v] = load_raw<Value, parts::width>(value[parts::count > 1 ? v ^ s : v] +
+                                                                     int64_t(row.at[i]) * int(16 / sizeof(Value)));
 #pragma unroll
-                for (int v = 0; v < parts::count; ++v)
-                    multiply(c, corner[i][v], grad[v], Value());
-                if (unit == part)
-                    dot[i] = c[0] + c[3];
+                for (int i = 0; i < 4; ++i) {
+                    const float product = multiply_row(corner[i], unit, part);
+                    if (unit == part)
+                        dot[i] = product;
+                }
             }
-        }
     }
 };
 
@@ -207,19 +236,16 @@ struct block_unit {
     }
 };
 
-template <class Real> struct point_gradient {
-    Real weight, x, y;
+struct point_gradient {
+    float weight, x, y;
 };
 
 /* The gradients of a point's weight and location from its four dot products. */
-template <class Real, class Row>
-__device__ __forceinline__ point_gradient<Real> gradient_of(const point<Real, Row> &at, const Real (&dot)[4])
+__device__ __forceinline__ point_gradient gradient_of(float x, float y, float scale_x, float scale_y, const float (&dot)[4])
 {
-    const Real x = at.fraction_x, y = at.fraction_y;
-    return {(Real(1) - x) * (Real(1) - y) * dot[0] + x * (Real(1) - y) * dot[1] + (Real(1) - x) * y * dot[2] +
-                x * y * dot[3],
-            at.weight * at.slope_x * ((Real(1) - y) * (dot[1] - dot[0]) + y * (dot[3] - dot[2])),
-            at.weight * at.slope_y * ((Real(1) - x) * (dot[2] - dot[0]) + x * (dot[3] - dot[1]))};
+    return {(1.0f - x) * (1.0f - y) * dot[0] + x * (1.0f - y) * dot[1] + (1.0f - x) * y * dot[2] + x * y * dot[3],
+            scale_x * ((1.0f - y) * (dot[1] - dot[0]) + y * (dot[3] - dot[2])),
+            scale_y * ((1.0f - x) * (dot[2] - dot[0]) + x * (dot[3] - dot[1]))};
 }
 
 template <int Width, class T> __device__ __forceinline__ void put(T *to, const real_of<T> (&gradient)[Width], bool add)
@@ -243,7 +269,7 @@ __global__ void __launch_bounds__(threads_per_block, RES)
     constexpr int units = 32 / dots::points; /* of a warp */
     constexpr int block_units = threads_per_block / dots::points;
 
-    __shared__ corner_rows all_rows[threads_per_block];
+    __shared__ corner_rows all_rows[threads_per_block / 32][32];
 
     const unsigned quad = threadIdx.x % 32 / 4, part = threadIdx.x % 4;
     const unsigned n = blockIdx.z, first_head = blockIdx.y << grid.log2_heads;
@@ -268,53 +294,70 @@ __global__ void __launch_bounds__(threads_per_block, RES)
         unit.query = min(unit.query, last_query);
         return grad_output + unit.of(p.grad_output);
     });
-    const Point *const locations = static_cast<const Point *>(p.t.locations) + p.locations(n, first_query, first_head);
-    const Point *const weights = static_cast<const Point *>(p.t.weights) + p.weights(n, first_query, first_head);
-    Point *const grad_locations =
-        static_cast<Point *>(p.t.grad_locations) + p.grad_locations(n, first_query, first_head);
-    Point *const grad_weights = static_cast<Point *>(p.t.grad_weights) + p.grad_weights(n, first_query, first_head);
-    const unsigned own_locations = unit.of(p.locations), own_weights = unit.of(p.weights),
-                   own_grad_locations = unit.of(p.grad_locations), own_grad_weights = unit.of(p.grad_weights);
-
+    /* Points are numbered alike in all their tensors: see are_alike(). */
+    const int64_t first_point = p.weights(n, first_query, first_head);
+    unsigned index = unit.of(p.weights) + dots::point_of(quad, part);
     const unsigned num_points = in_range ? p.num_points : 0;
-    const auto load = [&](unsigned k) {
-        const head<Point> h = {locations + own_locations, weights + own_weights, nullptr, {}};
-        return k < num_points ? load_point<F>(h, k) : nowhere<float>();
-    };
+    const head<Point> h = {static_cast<const Point *>(p.t.locations), static_cast<const Point *>(p.t.weights), nullptr, {}};
+
     unsigned k = dots::point_of(quad, part);
-    given_point<float> given = load(k);
+    given_point<float> given = k < num_points ? load_point<F>(h, first_point + index) : nowhere<float>();
+    corner_rows *const rows = all_rows[threadIdx.x / 32];
     for (unsigned k0 = 0; k0 < p.num_points; k0 += dots::points) {
+        const bool has_point = k < num_points;
+#ifdef NOAHEAD
+        given = k < num_points ? load_point<F>(h, first_point + index) : nowhere<float>();
+#endif
         const unsigned present = min(k, p.num_points - 1);
         const point<float, int> placed =
-            place_point<F, int>(p, p.levels, head<Point>(), level_of(p, p.levels, present), present, given);
-        corner_rows rows;
-        rows.set(placed, row_vectors, slice);
+            place_point<F, int>(p, p.levels, h, level_of(p, p.levels, present), present, given);
+        const float scale_x = placed.weight * placed.slope_x, scale_y = placed.weight * placed.slope_y;
+        corner_rows own;
+        own.set(placed, row_vectors, slice);
         __syncwarp();
-        all_rows[threadIdx.x] = rows;
+        rows[threadIdx.x % 32] = own;
         __syncwarp();
-        given = load(k + dots::points);
+        const int64_t at = first_point + index;
+        k += dots::points;
+        index += dots::points;
+#ifndef NOAHEAD
+        given = k < num_points ? load_point<F>(h, first_point + index) : nowhere<float>();
+#endif
         float dot[4];
-        products.find(all_rows + threadIdx.x - part, quad, part, dot);
+        products.find(rows, quad, part, dot);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             if (!(placed.inside & 1u << i))
                 dot[i] = 0.0f;
-        if (k < num_points) {
-            const point_gradient<float> gradient = gradient_of(placed, dot);
+        if (has_point) {
+            const point_gradient gradient = gradient_of(placed.fraction_x, placed.fraction_y, scale_x, scale_y, dot);
             if (p.t.grad_weights)
-                put<1>(grad_weights + (own_grad_weights + k), {gradient.weight}, p.add);
+                put<1>(static_cast<Point *>(p.t.grad_weights) + at, {gradient.weight}, p.add);
             if (p.t.grad_locations)
-                put<2>(grad_locations + (own_grad_locations + 2 * k), {gradient.x, gradient.y}, p.add);
+                put<2>(static_cast<Point *>(p.t.grad_locations) + 2 * at, {gradient.x, gradient.y}, p.add);
         }
-        k += dots::points;
     }
+}
+
+/* Whether a tensor's strides are `factor` times those of the weights. */
+inline bool is_alike(const params &p, const stride &s, int factor)
+{
+    return s.batch == factor * p.weights.batch && s.row == factor * p.weights.row && s.head == factor * p.weights.head;
 }
 
 template <class Value, class Point, int HeadDim, form F>
 cudaError_t launch_dots(const params &p, const backward_scratch &scratch, cudaStream_t stream)
 {
     constexpr int points = dots_of<Value, HeadDim>::points;
-    const team_grid grid = make_team_grid<Value, points, HeadDim / points, 1>(p);
+    team_grid grid = make_team_grid<Value, points, HeadDim / points, 1>(p);
+#ifdef EXPERIMENT
+    if (getenv("LH")) {
+        grid.log2_heads = atoi(getenv("LH"));
+        const int queries = threads_per_block / points >> grid.log2_heads;
+        grid.query_tiles = (p.queries + queries - 1) / queries;
+        grid.head_tiles = p.heads >> grid.log2_heads;
+    }
+#endif
     return launch(backward_dots_kernel<Value, Point, HeadDim, F>, grid_of(grid.query_tiles, grid.head_tiles, p.batch),
                   threads_per_block, 0, stream, p, scratch, grid);
 }
