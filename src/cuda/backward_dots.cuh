@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The backward's gather where nothing is left to scatter: the gradients of locations and weights from four dot products a
- * point. Four lanes (a quad) read a row together. What a team of more lanes spends on adding up the parts of its dot
- * products is saved twice over: 16-bit values go through the tensor cores as they come from memory, and sums over four
- * lanes cost f32 a third of the exchanges.
+ * point, summed over lanes by the tensor cores instead of shuffles. A warp takes several units (a query and head) at once.
+ * Each lane places one point and hands it round; teams of lanes read the corners' rows; the tensor cores' layout brings
+ * a point's dot products back to the lane that placed it.
  */
-#ifndef ATONCE
-#define ATONCE 2
+#ifndef RES
+#define RES 4
 #endif
 #ifndef MSDA_BACKWARD_DOTS_CUH
 #define MSDA_BACKWARD_DOTS_CUH
@@ -16,12 +16,39 @@
 namespace msda
 {
 
+#ifdef NARROW
+/*
+ * Where a point's corners lie in a slice, in vectors of 16 bytes. What would lie outside of the level is moved to where
+ * the other corners are, so that every read can be made without asking; its dot product is dropped.
+ */
+struct corner_box {
+    unsigned first; /* corner 00; the top bit tells whether the corners to its right are others */
+    unsigned line;  /* from corners 0j to 1j */
+
+    __device__ __forceinline__ void set(const point<float, int> &from, unsigned row_vectors, unsigned slice)
+    {
+        const bool left = from.inside & 5, right = from.inside & 10, top = from.inside & 3, bottom = from.inside & 12;
+        const unsigned width = from.width * row_vectors;
+        first = slice + (from.inside ? from.row * row_vectors + (left ? 0 : row_vectors) + (top ? 0 : width) : 0) |
+                (left && right ? 1u << 31 : 0u);
+        line = top && bottom ? width : 0;
+    }
+    __device__ __forceinline__ void find(unsigned row_vectors, unsigned (&at)[4]) const
+    {
+        at[0] = first & ~(1u << 31);
+        at[1] = at[0] + (first >> 31) * row_vectors;
+        at[2] = at[0] + line;
+        at[3] = at[1] + line;
+    }
+};
+
+#else
 /*
  * Where a point's four corners lie in a slice, in vectors of 16 bytes. A corner outside lies at the slice's first row, so
  * that every read can be made without asking; its dot product is dropped.
  */
-struct alignas(16) corner_rows {
-    unsigned at[4];
+struct alignas(16) corner_box {
+    unsigned row[4];
 
     __device__ __forceinline__ void set(const point<float, int> &from, unsigned row_vectors, unsigned slice)
     {
@@ -29,93 +56,23 @@ struct alignas(16) corner_rows {
         const unsigned line = unsigned(from.width) * row_vectors;
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            at[i] = from.inside & 1u << i ? first + (i >> 1 ? line : 0u) + (i & 1 ? row_vectors : 0u) : slice;
+            row[i] = from.inside & 1u << i ? first + (i >> 1 ? line : 0u) + (i & 1 ? row_vectors : 0u) : slice;
+    }
+    __device__ __forceinline__ void find(unsigned, unsigned (&at)[4]) const
+    {
+        const corner_box all = *this;
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            at[i] = all.row[i];
     }
 };
 
-/*
- * How a quad reads a row: each lane `width` elements at once, `count` times. Rows of several such parts are read in another
- * order by every other quad, so that neighbouring quads read different halves of their lines.
- */
-template <class Value, int HeadDim> struct row_parts {
-    static constexpr int width = HeadDim * int(sizeof(Value)) < 64 ? HeadDim / 4 : int(16 / sizeof(Value));
-    static constexpr int count = HeadDim / (4 * width);
-
-    static __device__ __forceinline__ int channel(int v, int odd, int part)
-    {
-        return ((count > 1 ? v ^ odd : v) * 4 + part) * width;
-    }
-};
-
-/* f32: quad i multiplies the rows of its own unit (a query and head) with the unit's row of grad_output. */
-template <class Value, int HeadDim> struct quad_dots {
-    using parts = row_parts<Value, HeadDim>;
-    static constexpr int points = 4; /* of a unit, that a warp takes at once */
-
-    static __device__ __forceinline__ int unit_of(int quad, int)
-    {
-        return quad;
-    }
-    static __device__ __forceinline__ int point_of(int, int part)
-    {
-        return part;
-    }
-
-    const Value *value[parts::count];
-    unpacked<Value, parts::width> grad[parts::count];
-
-    template <class Row> __device__ __forceinline__ quad_dots(const Value *slice, int quad, int part, const Row &grad_row)
-    {
-        const Value *row = grad_row(quad);
-#pragma unroll
-        for (int v = 0; v < parts::count; ++v) {
-            const int channel = parts::channel(v, quad & 1, part);
-            value[v] = keep(slice + channel);
-            grad[v] = unpack<Value, parts::width>(load_raw<Value, parts::width>(row + channel));
-        }
-    }
-
-    /* The four dot products of the lane's own point; `rows` are those of the warp's points. */
-    __device__ __forceinline__ void find(const corner_rows *rows, int quad, int part, float (&dot)[4]) const
-    {
-      const int swap = quad >> 1 & 1;
-#pragma unroll 1
-      for (int pair = 0; pair < 4; pair += 2) {
-        float dots[2][4];
-#pragma unroll
-        for (int s = 0; s < 2; ++s) {
-            const corner_rows row = rows[4 * quad + (pair + s ^ swap)];
-            raw<Value, parts::width> corner[4][parts::count];
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-#pragma unroll
-                for (int v = 0; v < parts::count; ++v)
-                    corner[i][v] = load_raw<Value, parts::width>(value[v] + int64_t(row.at[i]) * int(16 / sizeof(Value)));
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                dots[s][i] = 0.0f;
-#pragma unroll
-                for (int v = 0; v < parts::count; ++v) {
-                    const unpacked<Value, parts::width> at = unpack<Value, parts::width>(corner[i][v]);
-#pragma unroll
-                    for (int c = 0; c < parts::width; ++c)
-                        dots[s][i] = fma(grad[v].at[c], at.at[c], dots[s][i]);
-                }
-            }
-        }
-        sum_dots<4, 2>(dots, part ^ swap);
-        if (pair == (part & 2))
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                dot[i] = dots[0][i];
-      }
-    }
-};
-
+#endif
 #if __CUDA_ARCH__ >= 800
 /*
- * c += a b on the tensor cores, a [16][2 R] and b [2 R][8] elements, each spread over a warp's lanes in registers of two: R
- * of a, R / 2 of b, and four of c. Lane 4 i + j has rows i and i + 8 of a, column i of b, and columns 2 j and 2 j + 1 of c.
+ * c += a b on the tensor cores, a [16][k] and b [k][8], spread over a warp: lane 4 i + j holds rows i and i + 8 of a in its
+ * registers by turns, column i of b, and of c columns 2 j and 2 j + 1 of rows i (c[0], c[1]) and i + 8 (c[2], c[3]). Lanes
+ * j = 0 to 3 share out k among them, in a as in b.
  */
 #define MULTIPLY(type, name)                                                                                           \
     __device__ __forceinline__ void multiply(float(&c)[4], const uint4 &a, const unsigned(&b)[2], type)                \
@@ -135,58 +92,80 @@ template <class Value, int HeadDim> struct quad_dots {
 MULTIPLY(f16, "f16")
 MULTIPLY(bf16, "bf16")
 #undef MULTIPLY
+
+/* c[0] and c[1] = the sums of x over lanes 8 j to 8 j + 3 and 8 j + 4 to 8 j + 7, j the lane's number modulo 4. */
+__device__ __forceinline__ void sum_quads(float (&c)[4], float x)
+{
+    /* tf32 keeps 11 bits: x as a sum of two. An infinite x leaves an infinite sum. */
+    const unsigned high = __float_as_uint(x) & 0xffffe000u;
+    const unsigned low = __float_as_uint(fminf(x - __uint_as_float(high), 0x1p127f));
+    const unsigned one = 0x3f800000u;
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, {%5, %6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(one), "r"(high), "r"(low));
+}
 #endif
 
-/* 16-bit values */
-template <class Value, int HeadDim> struct tensor_dots {
-    using parts = row_parts<Value, HeadDim>;
-    static constexpr int points = 8;
-    static constexpr int registers = parts::width / 4;
+/* 16-bit values: quads read rows of all four units by turns, in an order that keeps their lines' halves apart. */
+template <class Value, int HeadDim> struct half_dots {
+    static constexpr int points = 8; /* of a unit, that a warp takes at once */
+    static constexpr int width = HeadDim < 32 ? HeadDim / 4 : 8, count = HeadDim / (4 * width);
 
-    static __device__ __forceinline__ int unit_of(int, int part)
+    static __device__ __forceinline__ unsigned unit_of(unsigned lane)
     {
-        return part;
+        return lane % 4;
     }
-    static __device__ __forceinline__ int point_of(int quad, int)
+    static __device__ __forceinline__ unsigned point_of(unsigned lane)
     {
-        return quad;
+        return lane / 4 ^ 4 * (lane & 1);
+    }
+    static __device__ __forceinline__ unsigned grad_unit_of(unsigned lane)
+    {
+        return lane / 8;
     }
 
-    const Value *value[parts::count];
-    unsigned grad[parts::count][registers];
+    /*
+     * Rows of two parts are read in the other order by every other quad. Column i of b has the grad_output of unit i / 2: in
+     * even columns what the rows' even registers are multiplied with, in odd columns the rest.
+     */
+    const Value *value;
+    unsigned grad[count][width / 4];
 
-    template <class Row> __device__ __forceinline__ tensor_dots(const Value *slice, int quad, int part, const Row &grad_row)
+    __device__ __forceinline__ half_dots(const Value *slice, const Value *grad_output, unsigned lane)
     {
-        const int unit = quad / 2;
-        const Value *row = grad_row(unit) + 2 * (quad & 1);
+        const unsigned quad = lane / 4, part = lane % 4;
+        value = keep(slice + part * width);
 #pragma unroll
-        for (int v = 0; v < parts::count; ++v) {
-            value[v] = keep(slice + parts::channel(v, quad & 1, part));
+        for (unsigned v = 0; v < count; ++v)
 #pragma unroll
-            for (int i = 0; i < registers; ++i)
-                grad[v][i] = load_raw<Value, 2>(row + parts::channel(v, unit & 1, part) + 4 * i);
-        }
+            for (int i = 0; i < width / 4; ++i)
+                grad[v][i] = load_raw<Value, 2>(grad_output + part * width + part_of_row(v, quad / 2) * 4 * width + 4 * i +
+                                                2 * (quad & 1));
     }
 
-    /* The dot product of a row and the grad_output of `unit`, which the row's quad reads together. */
-    __device__ __forceinline__ float multiply_row(const raw<Value, parts::width> (&row)[parts::count], int unit,
-                                                  int part) const
+    static __device__ __forceinline__ unsigned part_of_row(unsigned v, unsigned unit)
+    {
+        return count == 1 ? 0 : v ^ (unit & 1);
+    }
+
+    /* The dot product of a row, which the lane's quad holds, and the grad_output of `unit`; for lanes of that unit alone. */
+    __device__ __forceinline__ float multiply_row(const raw<Value, width> (&row)[count], unsigned unit, unsigned lane) const
     {
 #if __CUDA_ARCH__ >= 800
         float c[4] = {};
 #pragma unroll
-        for (int v = 0; v < parts::count; ++v)
+        for (int v = 0; v < count; ++v)
             multiply(c, row[v], grad[v], Value());
         return c[0] + c[3];
 #else
         float sum = 0.0f;
 #pragma unroll
-        for (int v = 0; v < parts::count; ++v) {
-            const unpacked<Value, parts::width> at = unpack<Value, parts::width>(row[v]);
+        for (int v = 0; v < count; ++v) {
+            const unpacked<Value, width> at = unpack<Value, width>(row[v]);
 #pragma unroll
-            for (int pair = 0; pair < parts::width / 2; ++pair) {
+            for (int pair = 0; pair < width / 2; ++pair) {
                 const unpacked<Value, 2> g =
-                    unpack<Value, 2>(__shfl_sync(~0u, grad[v][pair / 2], 8 * unit + 4 * (pair & 1) + part));
+                    unpack<Value, 2>(__shfl_sync(~0u, grad[v][pair / 2], 8 * unit + 4 * (pair & 1) + lane % 4));
                 sum = fma(at.at[2 * pair], g.at[0], fma(at.at[2 * pair + 1], g.at[1], sum));
             }
         }
@@ -195,46 +174,124 @@ template <class Value, int HeadDim> struct tensor_dots {
 #endif
     }
 
-    __device__ __forceinline__ void find(const corner_rows *rows, int quad, int part, float (&dot)[4]) const
+    /* The four dot products of the lane's own point, whatever for corners outside. */
+    __device__ __forceinline__ void find(const corner_box *boxes, unsigned row_vectors, unsigned lane,
+                                         float (&dot)[4]) const
     {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            dot[i] = 0.0f;
+        const unsigned quad = lane / 4;
+        constexpr unsigned at_once = 2 / count; /* points whose reads are under way together */
 #pragma unroll 1
-        for (int pair = 0; pair < 4; pair += 2)
+        for (unsigned first = 0; first < 4; first += at_once) {
+            raw<Value, width> corner[at_once][4][count];
 #pragma unroll
-            for (int s = 0; s < 2; ++s) {
-                const int unit = (quad & 3) ^ (pair + s);
-                const corner_rows row = rows[4 * quad + unit];
-                raw<Value, parts::width> corner[4][parts::count];
+            for (unsigned s = 0; s < at_once; ++s) {
+                const unsigned unit = (quad & 3) ^ (first + s);
+                unsigned at[4];
+                boxes[4 * quad + unit].find(row_vectors, at);
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
 #pragma unroll
-                    for (int v = 0; v < parts::count; ++v)
-                        corner[i][v] = load_raw<Value, parts::width>(value[parts::count > 1 ? v ^ s : v] +
-                                                                     int64_t(row.at[i]) * int(16 / sizeof(Value)));
+                    for (int v = 0; v < count; ++v)
+                        corner[s][i][v] =
+                            load_raw<Value, width>(value + int64_t(at[i] + part_of_row(v, unit) * (width / 2)) * 8);
+            }
+#pragma unroll
+            for (unsigned s = 0; s < at_once; ++s) {
+                const unsigned unit = (quad & 3) ^ (first + s);
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    const float product = multiply_row(corner[i], unit, part);
-                    if (unit == part)
+                    const float product = multiply_row(corner[s][i], unit, lane);
+                    if (unit == lane % 4)
                         dot[i] = product;
                 }
             }
+        }
+    }
+};
+
+/* f32: each team of lanes reads the rows of a unit of its own, whole lines or neighbouring heads' halves. */
+template <class Value, int HeadDim> struct float_dots {
+    static constexpr int lanes = HeadDim < 32 ? 4 : 8, points = lanes;
+    static constexpr int width = 4, count = HeadDim / (lanes * width);
+
+    static __device__ __forceinline__ unsigned unit_of(unsigned lane)
+    {
+        return lanes == 8 ? lane % 4 : 2 * (lane % 4) + (lane / 4 & 1);
+    }
+    static __device__ __forceinline__ unsigned point_of(unsigned lane)
+    {
+        return lanes == 8 ? lane / 4 : lane / 8;
+    }
+    static __device__ __forceinline__ unsigned grad_unit_of(unsigned lane)
+    {
+        return lane / lanes;
+    }
+
+    const Value *value;
+    unpacked<Value, width> grad[count];
+
+    __device__ __forceinline__ float_dots(const Value *slice, const Value *grad_output, unsigned lane)
+    {
+        value = keep(slice + lane % lanes * width);
+#pragma unroll
+        for (int v = 0; v < count; ++v)
+            grad[v] = unpack<Value, width>(load_raw<Value, width>(grad_output + (v * lanes + lane % lanes) * width));
+    }
+
+    /* The sum of x over the team of the lane's own unit. */
+    static __device__ __forceinline__ float sum_team(float x, unsigned lane)
+    {
+#if __CUDA_ARCH__ >= 800
+        float c[4] = {};
+        sum_quads(c, x);
+        return lanes == 8 ? c[0] + c[1] : lane & 4 ? c[1] : c[0];
+#else
+#pragma unroll
+        for (int distance = 1; distance < lanes; distance *= 2)
+            x += __shfl_xor_sync(~0u, x, distance);
+        return __shfl_sync(~0u, x, unit_of(lane) * lanes);
+#endif
+    }
+
+    __device__ __forceinline__ void find(const corner_box *boxes, unsigned row_vectors, unsigned lane,
+                                         float (&dot)[4]) const
+    {
+        const unsigned unit = lane / lanes;
+        const unsigned first = lanes == 8 ? unit : unit / 2 + 4 * (unit & 1); /* the lane of the unit's first point */
+#ifndef ATONCE
+#define ATONCE 2
+#endif
+        constexpr int at_once = ATONCE;
+#pragma unroll at_once
+        for (unsigned s = 0; s < points; ++s) {
+            unsigned at[4];
+            boxes[first + s * (32 / points)].find(row_vectors, at);
+            raw<Value, width> corner[4][count];
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+#pragma unroll
+                for (int v = 0; v < count; ++v)
+                    corner[i][v] = load_raw<Value, width>(value + (int64_t(at[i]) * width + v * lanes * width));
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                float product = 0.0f;
+#pragma unroll
+                for (int v = 0; v < count; ++v) {
+                    const unpacked<Value, width> x = unpack<Value, width>(corner[i][v]);
+#pragma unroll
+                    for (int c = 0; c < width; ++c)
+                        product = fma(grad[v].at[c], x.at[c], product);
+                }
+                product = sum_team(product, lane);
+                if (s == point_of(lane))
+                    dot[i] = product;
+            }
+        }
     }
 };
 
 template <class Value, int HeadDim>
-using dots_of = std::conditional_t<sizeof(Value) == 2, tensor_dots<Value, HeadDim>, quad_dots<Value, HeadDim>>;
-
-/* A query and head among those of a block. */
-struct block_unit {
-    unsigned query, head;
-
-    __device__ __forceinline__ unsigned of(const stride &s) const
-    {
-        return query * unsigned(s.row) + head * unsigned(s.head);
-    }
-};
+using dots_of = std::conditional_t<sizeof(Value) == 2, half_dots<Value, HeadDim>, float_dots<Value, HeadDim>>;
 
 struct point_gradient {
     float weight, x, y;
@@ -257,9 +314,15 @@ template <int Width, class T> __device__ __forceinline__ void put(T *to, const r
     store<T, Width>(to, sum);
 }
 
-#ifndef RES
-#define RES 4
-#endif
+/* A query and head among those of a block. */
+struct block_unit {
+    unsigned query, head;
+
+    __device__ __forceinline__ unsigned of(const stride &s) const
+    {
+        return query * unsigned(s.row) + head * unsigned(s.head);
+    }
+};
 
 template <class Value, class Point, int HeadDim, form F>
 __global__ void __launch_bounds__(threads_per_block, RES)
@@ -267,42 +330,35 @@ __global__ void __launch_bounds__(threads_per_block, RES)
 {
     using dots = dots_of<Value, HeadDim>;
     constexpr int units = 32 / dots::points; /* of a warp */
-    constexpr int block_units = threads_per_block / dots::points;
 
-    __shared__ corner_rows all_rows[threads_per_block / 32][32];
+    __shared__ corner_box all_boxes[threads_per_block / 32][32];
 
-    const unsigned quad = threadIdx.x % 32 / 4, part = threadIdx.x % 4;
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned n = blockIdx.z, first_head = blockIdx.y << grid.log2_heads;
-    const unsigned first_query = blockIdx.x * (block_units >> grid.log2_heads);
+    const unsigned first_query = blockIdx.x * (threads_per_block / dots::points >> grid.log2_heads);
+    const unsigned last_query = p.queries - 1 - first_query;
 
     const auto find_unit = [&](unsigned unit) -> block_unit {
-        unit += threadIdx.x / 32 * units;
-        return {unit >> grid.log2_heads, unit & ((1u << grid.log2_heads) - 1)};
+        unit += warp * units;
+        return {min(unit >> grid.log2_heads, last_query), unit & ((1u << grid.log2_heads) - 1)};
     };
-    const unsigned last_query = p.queries - 1 - first_query;
-    block_unit unit = find_unit(dots::unit_of(quad, part));
-    const bool in_range = unit.query <= last_query;
-    unit.query = min(unit.query, last_query);
+    const block_unit own = find_unit(dots::unit_of(lane)), other = find_unit(dots::grad_unit_of(lane));
+    const bool in_range = warp * units + dots::unit_of(lane) >> grid.log2_heads <= last_query;
+    const unsigned num_points = in_range ? p.num_points : 0;
 
     const unsigned row_vectors = unsigned(p.value.row) / (16 / sizeof(Value));
-    const unsigned slice = unit.head * (unsigned(p.value.head) / (16 / sizeof(Value)));
-    const Value *value = static_cast<const Value *>(p.t.value) + p.value(n, 0, first_head);
-    const Value *grad_output =
-        static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, first_query, first_head);
-    const dots products(value, quad, part, [&](unsigned other) {
-        block_unit unit = find_unit(other);
-        unit.query = min(unit.query, last_query);
-        return grad_output + unit.of(p.grad_output);
-    });
+    const unsigned slice = own.head * (unsigned(p.value.head) / (16 / sizeof(Value)));
+    const dots products(static_cast<const Value *>(p.t.value) + p.value(n, 0, first_head),
+                        static_cast<const Value *>(p.t.grad_output) +
+                            (p.grad_output(n, first_query, first_head) + other.of(p.grad_output)),
+                        lane);
     /* Points are numbered alike in all their tensors: see are_alike(). */
     const int64_t first_point = p.weights(n, first_query, first_head);
-    unsigned index = unit.of(p.weights) + dots::point_of(quad, part);
-    const unsigned num_points = in_range ? p.num_points : 0;
+    unsigned k = dots::point_of(lane), index = own.of(p.weights) + k;
     const head<Point> h = {static_cast<const Point *>(p.t.locations), static_cast<const Point *>(p.t.weights), nullptr, {}};
 
-    unsigned k = dots::point_of(quad, part);
     given_point<float> given = k < num_points ? load_point<F>(h, first_point + index) : nowhere<float>();
-    corner_rows *const rows = all_rows[threadIdx.x / 32];
+    corner_box *const boxes = all_boxes[warp];
     for (unsigned k0 = 0; k0 < p.num_points; k0 += dots::points) {
         const bool has_point = k < num_points;
 #ifdef NOAHEAD
@@ -312,10 +368,10 @@ __global__ void __launch_bounds__(threads_per_block, RES)
         const point<float, int> placed =
             place_point<F, int>(p, p.levels, h, level_of(p, p.levels, present), present, given);
         const float scale_x = placed.weight * placed.slope_x, scale_y = placed.weight * placed.slope_y;
-        corner_rows own;
-        own.set(placed, row_vectors, slice);
+        corner_box box;
+        box.set(placed, row_vectors, slice);
         __syncwarp();
-        rows[threadIdx.x % 32] = own;
+        boxes[lane] = box;
         __syncwarp();
         const int64_t at = first_point + index;
         k += dots::points;
@@ -323,8 +379,8 @@ __global__ void __launch_bounds__(threads_per_block, RES)
 #ifndef NOAHEAD
         given = k < num_points ? load_point<F>(h, first_point + index) : nowhere<float>();
 #endif
-        float dot[4];
-        products.find(rows, quad, part, dot);
+        float dot[4] = {};
+        products.find(boxes, row_vectors, lane, dot);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             if (!(placed.inside & 1u << i))
@@ -349,15 +405,7 @@ template <class Value, class Point, int HeadDim, form F>
 cudaError_t launch_dots(const params &p, const backward_scratch &scratch, cudaStream_t stream)
 {
     constexpr int points = dots_of<Value, HeadDim>::points;
-    team_grid grid = make_team_grid<Value, points, HeadDim / points, 1>(p);
-#ifdef EXPERIMENT
-    if (getenv("LH")) {
-        grid.log2_heads = atoi(getenv("LH"));
-        const int queries = threads_per_block / points >> grid.log2_heads;
-        grid.query_tiles = (p.queries + queries - 1) / queries;
-        grid.head_tiles = p.heads >> grid.log2_heads;
-    }
-#endif
+    const team_grid grid = make_team_grid<Value, points, HeadDim / points, 1>(p);
     return launch(backward_dots_kernel<Value, Point, HeadDim, F>, grid_of(grid.query_tiles, grid.head_tiles, p.batch),
                   threads_per_block, 0, stream, p, scratch, grid);
 }
