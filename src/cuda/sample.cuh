@@ -238,9 +238,9 @@ template <class Real> __device__ __forceinline__ given_point<Real> nowhere()
 
 /* Apart from placing it, so that the loads can be under way early. */
 template <form F, class Point>
-__device__ __forceinline__ given_point<real_of<Point>> load_point(const head<Point> &h, int64_t k)
+__device__ __forceinline__ given_point<real_of<Point>> load_point(const head<Point> &h, int k)
 {
-    const Point *location = h.locations + 2 * k;
+    const Point *location = h.locations + 2 * int64_t(k);
     if constexpr (F == form::any)
         return {widen(location[0]), widen(location[1]), widen(h.weights[k])};
     const unpacked<Point, 2> both = unpack<Point, 2>(load_raw<Point, 2>(location));
