@@ -13,6 +13,7 @@
  * The small gradients come from the gather in any case and are always written by the lane that owns the point. The fused
  * form turns them into those of offsets, logits and references in a last kernel.
  */
+#include "backward_dots.cuh"
 #include "backward_points.cuh"
 #include "backward_runs.cuh"
 #include "backward_tiles.cuh"
@@ -312,6 +313,9 @@ cudaError_t gather(const msda_shape &shape, const params &p, const backward_scra
                       (scratch.sums && is_wide(scratch.sum_strides, shape.p.value_length, sizeof(Sum)));
     if (!vectors || wide)
         return launch_points<Value, Point, Sum, 32, 1, 1, true, int64_t, form::any>(p, scratch, stream);
+    if constexpr (HeadDim != MSDA_ANY && sizeof(Value) == 2 && !Scatter)
+        if (can_find_dots<Point>(p))
+            return launch_dots<Value, Point, HeadDim>(p, stream);
     if constexpr (HeadDim != MSDA_ANY) {
         switch (form_of<Point>(p)) {
         case form::plain:
