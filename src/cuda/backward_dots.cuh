@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gather without a scatter, for 16-bit values: the gradients of locations and weights from four dot products a point,
- * which the tensor cores compute. Products of two 16-bit numbers are exact in fp32, and their sums are kept in fp32. Rows
- * go into the matrices as they come from memory, and every dot product comes out in the lane that placed its point.
+ * The gather without a scatter, for 16-bit values: the gradients of locations and weights from four dot products a
+ * point, which the tensor cores compute. Products of two 16-bit numbers are exact in fp32, and their sums are kept in
+ * fp32. Rows go into the matrices as they come from memory, and every dot product comes out in the lane that placed its
+ * point.
  */
 #ifndef MSDA_BACKWARD_DOTS_CUH
 #define MSDA_BACKWARD_DOTS_CUH
@@ -16,8 +17,8 @@ namespace msda
 constexpr unsigned units_of_warp = 4, points_at_once = 8;
 
 /*
- * Where a point's corners lie in a slice, in vectors of 16 bytes. A corner outside is put on the slice's first row, so that
- * all are read without asking; what is read there is dropped.
+ * Where a point's corners lie in a slice, in vectors of 16 bytes. A corner outside is put on the slice's first row, so
+ * that all are read without asking; what is read there is dropped.
  */
 struct alignas(16) corner_rows {
     unsigned at[4];
@@ -33,8 +34,9 @@ struct alignas(16) corner_rows {
 
 #if __CUDA_ARCH__ >= 800
 /*
- * c += a b, a [16][k] and b [k][8] elements, two in a register. Lane 4 i + j holds of a row i in its even and row i + 8 in its
- * odd registers, of b column i, and of c columns 2 j and 2 j + 1: row i in c[0] and c[1], row i + 8 in c[2] and c[3].
+ * c += a b, a [16][k] and b [k][8] elements, two in a register. Lane 4 i + j holds of a row i in its even and row i + 8
+ * in its odd registers, of b column i, and of c columns 2 j and 2 j + 1: row i in c[0] and c[1], row i + 8 in c[2] and
+ * c[3].
  */
 #define MULTIPLY(type, name)                                                                                           \
     __device__ __forceinline__ void multiply(float(&c)[4], const uint4 &a, const unsigned(&b)[2], type)                \
@@ -58,9 +60,9 @@ MULTIPLY(bf16, "bf16")
 
 /*
  * grad_output of a warp's four units, ready to be multiplied with rows of value. A quad reads a row together: each lane
- * `width` elements at once, `count` times. What one quad loads is both rows i and i + 8 of a: the even registers' share of
- * its dot product ends in row i, the odd registers' in row i + 8. So b has two columns a unit, 2 u for the even and 2 u + 1 for
- * the odd registers, and lane 4 i + u finds both shares of the dot product with unit u in its c.
+ * `width` elements at once, `count` times. What one quad loads is both rows i and i + 8 of a: the even registers' share
+ * of its dot product ends in row i, the odd registers' in row i + 8. So b has two columns a unit, 2 u for the even and
+ * 2 u + 1 for the odd registers, and lane 4 i + u finds both shares of the dot product with unit u in its c.
  */
 template <class Value, int HeadDim> struct warp_gradients {
     static constexpr int width = HeadDim < 32 ? HeadDim / 4 : 8, count = HeadDim / (4 * width);
@@ -68,8 +70,8 @@ template <class Value, int HeadDim> struct warp_gradients {
     unsigned columns[count][width / 4];
 
     /*
-     * How far on in its row a lane's v-th read lies. Rows of a whole line are read in the other order by odd units, so that
-     * neighbouring quads read different halves of their lines.
+     * How far on in its row a lane's v-th read lies. Rows of a whole line are read in the other order by odd units, so
+     * that neighbouring quads read different halves of their lines.
      */
     static __device__ __forceinline__ unsigned offset(unsigned v, unsigned unit)
     {
@@ -115,8 +117,8 @@ template <class Value, int HeadDim> struct warp_gradients {
 };
 
 /*
- * The four dot products of the lane's own point, whatever for corners outside. `slice` begins with the lane's first element;
- * `rows` are those of the quad's points.
+ * The four dot products of the lane's own point, whatever for corners outside. `slice` begins with the lane's first
+ * element; `rows` are those of the quad's points.
  */
 template <class Value, int HeadDim>
 __device__ __forceinline__ void find_dots(const Value *slice, const warp_gradients<Value, HeadDim> &gradients,
@@ -126,7 +128,10 @@ __device__ __forceinline__ void find_dots(const Value *slice, const warp_gradien
     constexpr int width = gradients_type::width, count = gradients_type::count;
     constexpr unsigned ahead = 2 / count; /* points whose rows are under way together */
 
-    /* Neighbouring quads take their units in different orders: of heads that share their lines, they read different ones. */
+    /*
+     * Neighbouring quads take their units in different orders: of heads that share their lines, they read different
+     * ones.
+     */
     const unsigned first_unit = lane / 4 % units_of_warp;
 #pragma unroll 1
     for (unsigned first = 0; first < units_of_warp; first += ahead) {
@@ -190,7 +195,9 @@ struct block_unit {
     }
 };
 
-/* Lane 4 i + u places point i of unit u, and finishes it; odd units' points in another order, against bank conflicts. */
+/*
+ * Lane 4 i + u places point i of unit u, and finishes it; odd units' points in another order, against bank conflicts.
+ */
 template <class Value, class Point, int HeadDim>
 __global__ void __launch_bounds__(threads_per_block, 4)
     backward_dots_kernel(const __grid_constant__ params p, const team_grid grid)
@@ -260,8 +267,8 @@ __global__ void __launch_bounds__(threads_per_block, 4)
 }
 
 /*
- * Whether launch_dots() takes the problem: a point has the same number in all tensors, pairs are aligned, and what a block
- * reads lies near enough for 32-bit offsets.
+ * Whether launch_dots() takes the problem: a point has the same number in all tensors, pairs are aligned, and what a
+ * block reads lies near enough for 32-bit offsets.
  */
 template <class Point> bool can_find_dots(const params &p)
 {
