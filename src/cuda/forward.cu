@@ -14,10 +14,9 @@ namespace
 
 /* Blocks of a multiprocessor: enough warps to hide a gather's latency, without spilling its registers. */
 template <class Value, int Split, form F>
-constexpr int resident_blocks = sizeof(Value) == 8 || F == form::any ? 2
-                                : F == form::fused                   ? 3
-                                : sizeof(Value) == 4 && Split > 1    ? 5
-                                                                     : 4;
+constexpr int resident_blocks = sizeof(Value) == 8 || F == form::any                  ? 2
+                                : sizeof(Value) == 4 && Split > 1 && F == form::plain ? 5
+                                                                                      : 4;
 
 /*
  * Lanes: lanes side by side over the channels, Width elements each. Split: such groups in a team, each taking a share of
@@ -54,8 +53,10 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
         const Value *value = keep(static_cast<const Value *>(p.t.value) + p.value(n, 0, m) + channel);
         /* A team without a query follows the last one, and keeps it to itself. */
         head<Point> h = open_head<F>(p, open_slice<F, Point>(p, n, m), min(q, p.queries - 1));
+        /* The fused form divides the output by the sum of the exponentials, not every weight. */
         if (is_fused<F>(p))
-            h.softmax = find_softmax<team>(p, h, lane);
+            h.softmax = {find_largest<team>(p, h, lane), Real(1)};
+        Real exponentials = Real(0);
         Real sum[Width] = {};
 
         const auto load = [&](int k) { return k < p.num_points ? load_point<F>(h, k) : nowhere<Real>(); };
@@ -63,6 +64,8 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
         for (int k0 = 0; k0 < p.num_points; k0 += team) {
             const int k = min(k0 + lane, p.num_points - 1);
             const point<Real, Row> placed = place_point<F, Row>(p, p.levels, h, level_of(p, p.levels, k), k, given);
+            if (is_fused<F>(p))
+                exponentials += weight_of<F>(p, h, given);
             given = load(k0 + team + lane);
             weights[lane].set(placed);
             places[lane].set(placed, row_bytes);
@@ -95,6 +98,12 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
 #pragma unroll
             for (int c = 0; c < Width; ++c)
                 sum[c] += __shfl_xor_sync(~0u, sum[c], distance);
+        if (is_fused<F>(p)) {
+            const Real scale = Real(1) / sum_over_lanes<team>(exponentials);
+#pragma unroll
+            for (int c = 0; c < Width; ++c)
+                sum[c] *= scale;
+        }
         if (q < p.queries && has_channels && share == 0)
             store<Value, Width>(static_cast<Value *>(p.t.output) + p.output(n, q, m) + channel, sum);
     };

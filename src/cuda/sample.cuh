@@ -116,9 +116,9 @@ template <class Real, class Row> struct point {
     unsigned inside;       /* bit 2i+j: corner ij (line i, column j) lies inside the level */
 };
 
-template <class Real, class Row> __device__ __forceinline__ point<Real, Row> no_point()
+template <class Real, class Row> __device__ __forceinline__ point<Real, Row> no_point(Real weight)
 {
-    return {Real(0), Real(0), Real(0), Real(0), Real(0), 0, 0, 0, 0, 0u};
+    return {weight, Real(0), Real(0), Real(0), Real(0), 0, 0, 0, 0, 0u};
 }
 
 template <form F, class Row, class Real>
@@ -126,7 +126,7 @@ __device__ __forceinline__ point<Real, Row> find_point(const params &p, const le
 {
     const place<Real> px = find_place<F>(p, x, l.width), py = find_place<F>(p, y, l.height);
     if (!(px.counts && py.counts))
-        return no_point<Real, Row>();
+        return no_point<Real, Row>(is_fused<F>(p) ? fmax(weight, Real(0)) : Real(0));
     const int column = int(px.pixel), line = int(py.pixel);
     const bool second = !is_set<F>(p.discrete); /* discrete sampling reads one pixel */
     const bool left = column >= 0, right = second && column + 1 < l.width;
@@ -181,23 +181,57 @@ __device__ __forceinline__ head<Point> open_head(const params &p, const head<Poi
             {}};
 }
 
-/* Softmax over all points of a head, by the Lanes lanes that work on it together. */
+/* A logit of a head, or what weighs nothing past its last one. */
+template <class Point>
+__device__ __forceinline__ real_of<Point> load_logit(const params &p, const head<Point> &h, int k)
+{
+    using Real = real_of<Point>;
+    return k < p.num_points ? widen(h.weights[k]) : -Real(INFINITY);
+}
+
+/*
+ * The largest logit of a head and the sum of the exponentials that softmax divides by, each by the Lanes lanes that work
+ * on the head together. A common head takes one turn of each loop: the compiler's own unrolling would cost it more.
+ */
+template <int Lanes> constexpr int logits_at_once = Lanes < 16 ? 16 / Lanes : 1;
+
+template <int Lanes, class Point>
+__device__ __forceinline__ real_of<Point> find_largest(const params &p, const head<Point> &h, int lane)
+{
+    using Real = real_of<Point>;
+    Real largest = -Real(INFINITY);
+#pragma unroll 1
+    for (int first = lane; first < p.num_points; first += logits_at_once<Lanes> * Lanes)
+#pragma unroll
+        for (int i = 0; i < logits_at_once<Lanes>; ++i)
+            largest = fmax(largest, load_logit(p, h, first + i * Lanes));
+#pragma unroll
+    for (int distance = Lanes / 2; distance > 0; distance /= 2)
+        largest = fmax(largest, __shfl_xor_sync(~0u, largest, distance, Lanes));
+    return largest;
+}
+
+/* The sum of `x` over Lanes lanes, in each of them. */
+template <int Lanes, class Real> __device__ __forceinline__ Real sum_over_lanes(Real x)
+{
+#pragma unroll
+    for (int distance = Lanes / 2; distance > 0; distance /= 2)
+        x += __shfl_xor_sync(~0u, x, distance, Lanes);
+    return x;
+}
+
 template <int Lanes, class Point>
 __device__ __forceinline__ softmax_state<real_of<Point>> find_softmax(const params &p, const head<Point> &h, int lane)
 {
     using Real = real_of<Point>;
-    Real largest = -Real(INFINITY), sum = Real(0);
-    for (int k = lane; k < p.num_points; k += Lanes)
-        largest = fmax(largest, widen(h.weights[k]));
+    const Real largest = find_largest<Lanes>(p, h, lane);
+    Real sum = Real(0);
+#pragma unroll 1
+    for (int first = lane; first < p.num_points; first += logits_at_once<Lanes> * Lanes)
 #pragma unroll
-    for (int distance = Lanes / 2; distance > 0; distance /= 2)
-        largest = fmax(largest, __shfl_xor_sync(~0u, largest, distance, Lanes));
-    for (int k = lane; k < p.num_points; k += Lanes)
-        sum += exp(widen(h.weights[k]) - largest);
-#pragma unroll
-    for (int distance = Lanes / 2; distance > 0; distance /= 2)
-        sum += __shfl_xor_sync(~0u, sum, distance, Lanes);
-    return {largest, Real(1) / sum};
+        for (int i = 0; i < logits_at_once<Lanes>; ++i)
+            sum += exp(load_logit(p, h, first + i * Lanes) - largest);
+    return {largest, Real(1) / sum_over_lanes<Lanes>(sum)};
 }
 
 /* Fused form: the index of the (x, y) in a query's references that point k of level l refers to. */
@@ -207,6 +241,18 @@ template <form F> __device__ __forceinline__ int reference_of(const params &p, c
         return 4 * l;
     return is_set<F>(p.reference_kind == MSDA_REFERENCE_ANCHORS) ? 2 * ((k - levels[l].first_point) % p.num_anchors)
                                                                  : 2 * l;
+}
+
+/* 1 / x for whole numbers: in float to the last bit or the one before, without the branches of a division. */
+__device__ __forceinline__ float reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ double reciprocal(double x)
+{
+    return 1.0 / x;
 }
 
 /* Fused form: how far a unit of offset moves the location, x and y. */
@@ -220,8 +266,8 @@ __device__ __forceinline__ void offset_scale(const params &p, const level *level
         x = widen(h.references[reference + 2]) * per_point;
         y = widen(h.references[reference + 3]) * per_point;
     } else {
-        x = Real(1) / Real(levels[l].width);
-        y = Real(1) / Real(levels[l].height);
+        x = reciprocal(Real(levels[l].width));
+        y = reciprocal(Real(levels[l].height));
     }
 }
 
@@ -230,21 +276,34 @@ template <class Real> struct given_point {
     Real x, y, weight;
 };
 
-/* A point that lies nowhere. */
+/* A point that lies nowhere and weighs nothing: as a weight -Inf is never used, as a logit it is softmax's zero. */
 template <class Real> __device__ __forceinline__ given_point<Real> nowhere()
 {
-    return {Real(NAN), Real(NAN), Real(0)};
+    return {Real(NAN), Real(NAN), -Real(INFINITY)};
+}
+
+/* An (x, y) of locations, offsets or references. */
+template <form F, class Point> __device__ __forceinline__ unpacked<Point, 2> load_pair(const Point *from)
+{
+    if constexpr (F == form::any)
+        return {widen(from[0]), widen(from[1])};
+    return unpack<Point, 2>(load_raw<Point, 2>(from));
 }
 
 /* Apart from placing it, so that the loads can be under way early. */
 template <form F, class Point>
 __device__ __forceinline__ given_point<real_of<Point>> load_point(const head<Point> &h, int k)
 {
-    const Point *location = h.locations + 2 * int64_t(k);
-    if constexpr (F == form::any)
-        return {widen(location[0]), widen(location[1]), widen(h.weights[k])};
-    const unpacked<Point, 2> both = unpack<Point, 2>(load_raw<Point, 2>(location));
-    return {both.at[0], both.at[1], widen(h.weights[k])};
+    const unpacked<Point, 2> location = load_pair<F>(h.locations + 2 * int64_t(k));
+    return {location.at[0], location.at[1], widen(h.weights[k])};
+}
+
+/* The weight of a point: as given, or its share of the softmax. */
+template <form F, class Point>
+__device__ __forceinline__ real_of<Point> weight_of(const params &p, const head<Point> &h,
+                                                    const given_point<real_of<Point>> &given)
+{
+    return is_fused<F>(p) ? exp(given.weight - h.softmax.largest) * h.softmax.scale : given.weight;
 }
 
 /* Point k of a head, on level l. */
@@ -254,14 +313,15 @@ __device__ __forceinline__ point<real_of<Point>, Row> place_point(const params &
                                                                   const given_point<real_of<Point>> &given)
 {
     using Real = real_of<Point>;
+    const Real weight = weight_of<F>(p, h, given);
     if (!is_fused<F>(p))
-        return find_point<F, Row>(p, levels[l], given.x, given.y, given.weight);
-    const int reference = reference_of<F>(p, levels, l, k);
+        return find_point<F, Row>(p, levels[l], given.x, given.y, weight);
+    const int index = reference_of<F>(p, levels, l, k);
+    const unpacked<Point, 2> reference = load_pair<F>(h.references + index);
     Real scale_x, scale_y;
-    offset_scale<F>(p, levels, h, l, reference, scale_x, scale_y);
-    return find_point<F, Row>(p, levels[l], widen(h.references[reference]) + given.x * scale_x,
-                              widen(h.references[reference + 1]) + given.y * scale_y,
-                              exp(given.weight - h.softmax.largest) * h.softmax.scale);
+    offset_scale<F>(p, levels, h, l, index, scale_x, scale_y);
+    return find_point<F, Row>(p, levels[l], reference.at[0] + given.x * scale_x, reference.at[1] + given.y * scale_y,
+                              weight);
 }
 
 /* ---- corners, handed round in a team ---------------------------------------------------------------------------- */
