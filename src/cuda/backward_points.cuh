@@ -20,9 +20,9 @@ namespace msda
 {
 /* Blocks of a multiprocessor: as many as fit without spilling registers. */
 template <class Value, int Split, bool Scatter, form F>
-constexpr int resident_gather_blocks = sizeof(Value) == 8 || Scatter                       ? 2
-                                       : sizeof(Value) == 4 && F != form::any &&Split == 1 ? 4
-                                                                                           : 3;
+constexpr int resident_gather_blocks = sizeof(Value) == 8 || Scatter                         ? 2
+                                       : sizeof(Value) == 4 && F == form::plain &&Split == 1 ? 4
+                                                                                             : 3;
 
 /* Fused form: a point's weight after softmax, the gradient of this weight, and that of its location. */
 template <class Real> struct alignas(4 * sizeof(Real)) kept_point {
