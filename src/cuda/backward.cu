@@ -90,7 +90,7 @@ template <class Value, int HeadDim> plan make_plan(const msda_shape &shape)
         constexpr int lanes = lanes_of<Value, HeadDim> < 8 ? lanes_of<Value, HeadDim> : 8;
         if (kept_bytes<Real>(lanes, shape.num_points) == 0)
             to.kept_points = take(&to.total, points * sizeof(kept_point<Real>));
-        to.reference_shares = take(&to.total, heads * size_t(reference_length(p)) * sizeof(Real));
+        to.reference_shares = take(&to.total, heads * reference_pairs<form::any>(p) * sizeof(pair_of<Real>));
         to.softmax = take(&to.total, heads * sizeof(softmax_state<Real>));
     }
     if (to.image)
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(threads_per_block)
     sum_references_kernel(const __grid_constant__ params p, const real_of<Point> *shares)
 {
     using Real = real_of<Point>;
-    const int64_t length = reference_length(p), count = p.queries * length;
+    const int64_t length = 2 * int64_t(reference_pairs<form::any>(p)), count = p.queries * length;
     for (int n = blockIdx.y; n < p.batch; n += gridDim.y)
         for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
              i += int64_t(gridDim.x) * blockDim.x) {
@@ -408,9 +408,11 @@ cudaError_t sum_atomically(const msda_shape &shape, const params &p, const plan 
         TRY(clear_rows(p, sums, strides, 0, shape.p.value_length, shape.p.value_length, stream));
     if constexpr (sizeof(Sum) > 2) /* sums in 16 bits are NATIVE's, and always direct */
         if (at.how == method::sorted && can_sort<Value, Sum>(p, scratch, shape.p.value_length)) {
-            TRY((sum_sorted<Value, Point, Sum, HeadDim>(shape, p, lists, scratch, stream)));
-            scratch.sums = nullptr;
-            return want_points ? gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream) : cudaSuccess;
+            backward_scratch no_sums = scratch;
+            no_sums.sums = nullptr;
+            if (want_points)
+                TRY((gather<Value, Point, Sum, HeadDim, false>(shape, p, no_sums, stream)));
+            return sum_sorted<Value, Point, Sum, HeadDim>(shape, p, lists, scratch, stream);
         }
     return gather<Value, Point, Sum, HeadDim, true>(shape, p, scratch, stream);
 }
@@ -430,17 +432,20 @@ cudaError_t run_backward(const msda_shape &shape, const params &p, char *workspa
                                reinterpret_cast<unsigned *>(workspace + at.list), workspace + at.point_bins, states};
     Sum *grad_value = static_cast<Sum *>(p.t.grad_value);
 
+    /* The kernels that meet a head's points one by one come after the gather, which leaves them the softmax. */
     if (p.fused && grad_value && at.how != method::direct) {
-        scratch.softmax = states;
-        TRY(launch(
-            softmax_kernel<Point>,
-            grid_of((int64_t(p.queries) * softmax_lanes + threads_per_block - 1) / threads_per_block, p.heads, p.batch),
-            threads_per_block, 0, stream, p, states));
+        if (want_points)
+            scratch.softmax = states;
+        else
+            TRY(launch(softmax_kernel<Point>,
+                       grid_of((int64_t(p.queries) * softmax_lanes + threads_per_block - 1) / threads_per_block,
+                               p.heads, p.batch),
+                       threads_per_block, 0, stream, p, states));
     }
     if (grad_value && at.how == method::owned) {
-        TRY((sum_by_owner<Value, Point, Sum, HeadDim>(shape, p, lists, stream)));
         if (want_points)
             TRY((gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream)));
+        TRY((sum_by_owner<Value, Point, Sum, HeadDim>(shape, p, lists, stream)));
     } else if (grad_value && at.image) {
         float *image = reinterpret_cast<float *>(workspace + at.image_at);
         const int64_t row = int64_t(p.heads) * p.head_dim;
@@ -458,7 +463,9 @@ cudaError_t run_backward(const msda_shape &shape, const params &p, char *workspa
     }
     if (p.t.grad_references)
         TRY(launch(sum_references_kernel<Point>,
-                   grid_of((p.queries * reference_length(p) + threads_per_block - 1) / threads_per_block, p.batch),
+                   grid_of((int64_t(p.queries) * 2 * reference_pairs<form::any>(p) + threads_per_block - 1) /
+                               threads_per_block,
+                           p.batch),
                    threads_per_block, 0, stream, p, static_cast<const Real *>(scratch.reference_shares)));
     return cudaSuccess;
 }

@@ -5,7 +5,7 @@
  * gradients of its location and weight. With Scatter the same loop adds weight * grad_output to the corners' rows of
  * grad_value (or of its fp32 image) with atomic reductions.
  *
- * Fused form: the gradient of an offset is the location's times a factor, written at once. That of a logit needs
+ * Fused form: the gradient of an offset is the location's times a factor. That of a logit needs
  *   sum_j weight_j * G_j,  G the gradients of the weights,
  * and that of a reference is a sum over points, so a team keeps what they need of its points until it has met them all.
  * References are shared by heads: each leaves its share, and a last kernel adds them up in order.
@@ -20,23 +20,26 @@ namespace msda
 {
 /* Blocks of a multiprocessor: as many as fit without spilling registers. */
 template <class Value, int Split, bool Scatter, form F>
-constexpr int resident_gather_blocks = sizeof(Value) == 8 || Scatter                         ? 2
-                                       : sizeof(Value) == 4 && F == form::plain &&Split == 1 ? 4
-                                                                                             : 3;
+constexpr int resident_gather_blocks = sizeof(Value) == 8 || Scatter                       ? 2
+                                       : sizeof(Value) == 4 && F != form::any &&Split == 1 ? 4
+                                                                                           : 3;
 
-/* Fused form: a point's weight after softmax, the gradient of this weight, and that of its location. */
-template <class Real> struct alignas(4 * sizeof(Real)) kept_point {
+/*
+ * Fused form: a point's weight, the gradient of this weight, and that of its location; before it is known, where in its
+ * cell the point lies, and before it is placed, its exponential.
+ */
+template <class Real> struct alignas(16) kept_point {
     Real weight, weight_gradient;
-    Real location_gradient[2];
+    pair_of<Real> location;
 };
 
 /* Where the gather leaves its results when they are not final; see backward.cu. */
 struct backward_scratch {
     void *sums; /* what grad_value is summed in: grad_value itself or its image */
     stride sum_strides;
-    const void *softmax; /* fused: softmax_state[n][q][m], or null: found by the gather itself */
-    void *kept_points;   /* fused: kept_point[n][q][m][k], for heads of so many points that a block cannot keep them */
-    void *reference_shares; /* fused: [n][q][m][reference_length()] */
+    void *softmax;     /* fused: softmax_state[n][q][m] for the kernels that come after, or null */
+    void *kept_points; /* fused: kept_point[n][q][m][k], for heads of so many points that a block cannot keep them */
+    void *reference_shares; /* fused: [n][q][m][reference_pairs()], pair_of */
 };
 
 /*
@@ -50,23 +53,34 @@ template <class Real> size_t kept_bytes(int lanes, int64_t num_points)
     return bytes <= most ? size_t(bytes) : 0;
 }
 
-/* Elements of one query's references. */
-template <class Problem> __host__ __device__ int64_t reference_length(const Problem &p)
+/* The (x, y) and (w, h) of one query's references. */
+template <form F, class Problem> __host__ __device__ int reference_pairs(const Problem &p)
 {
-    switch (p.reference_kind) {
-    case MSDA_REFERENCE_BOXES:
-        return 4 * p.num_levels;
-    case MSDA_REFERENCE_ANCHORS:
-        return 2 * int64_t(p.num_anchors);
-    default:
+    if (is_set<F>(p.reference_kind == MSDA_REFERENCE_BOXES))
         return 2 * p.num_levels;
-    }
+    return is_set<F>(p.reference_kind == MSDA_REFERENCE_ANCHORS) ? p.num_anchors : p.num_levels;
 }
 
 template <class Point, class Real>
 __device__ __forceinline__ void write_gradient(const params &p, Point *to, Real gradient)
 {
     *to = narrow<Point>(p.add ? widen(*to) + gradient : gradient);
+}
+
+template <form F, class Point, class Real>
+__device__ __forceinline__ void write_gradients(const params &p, Point *to, pair_of<Real> gradient)
+{
+    if (p.add) {
+        const pair_of<Real> old = {widen(to[0]), widen(to[1])};
+        gradient = {old.x + gradient.x, old.y + gradient.y};
+    }
+    if constexpr (F == form::any) {
+        to[0] = narrow<Point>(gradient.x);
+        to[1] = narrow<Point>(gradient.y);
+    } else {
+        const Real both[2] = {gradient.x, gradient.y};
+        store<Point, 2>(to, both);
+    }
 }
 
 /*
@@ -100,7 +114,8 @@ template <int Lanes, int Batch, class Real> __device__ __forceinline__ void sum_
  * in pixels, which makes it the offset's.
  */
 template <class Real> struct point_gradients {
-    Real weight, x, y;
+    Real weight;
+    pair_of<Real> location;
 };
 
 template <form F, class Real, class Row>
@@ -111,84 +126,90 @@ __device__ __forceinline__ point_gradients<Real> find_gradients(const point<Real
     const Real scale_y = F == form::fused ? at.weight : at.weight * at.slope_y;
     return {(Real(1) - x) * (Real(1) - y) * dot[0] + x * (Real(1) - y) * dot[1] + (Real(1) - x) * y * dot[2] +
                 x * y * dot[3],
-            scale_x * ((Real(1) - y) * (dot[1] - dot[0]) + y * (dot[3] - dot[2])),
-            scale_y * ((Real(1) - x) * (dot[2] - dot[0]) + x * (dot[3] - dot[1]))};
+            {scale_x * ((Real(1) - y) * (dot[1] - dot[0]) + y * (dot[3] - dot[2])),
+             scale_y * ((Real(1) - x) * (dot[2] - dot[0]) + x * (dot[3] - dot[1]))}};
 }
 
 /* Plain form: what is found is final. */
-template <class Point, class Real>
+template <form F, class Point, class Real>
 __device__ __forceinline__ void write_point(const params &p, int64_t n, int64_t q, int64_t m, int k,
                                             const point_gradients<Real> &found)
 {
     if (p.t.grad_weights)
         write_gradient(p, static_cast<Point *>(p.t.grad_weights) + p.grad_weights(n, q, m) + k, found.weight);
-    if (p.t.grad_locations) {
-        Point *to = static_cast<Point *>(p.t.grad_locations) + p.grad_locations(n, q, m) + 2 * int64_t(k);
-        write_gradient(p, to, found.x);
-        write_gradient(p, to + 1, found.y);
-    }
+    if (p.t.grad_locations)
+        write_gradients<F>(p, static_cast<Point *>(p.t.grad_locations) + p.grad_locations(n, q, m) + 2 * int64_t(k),
+                           found.location);
 }
 
-/* One head's share in the gradient of a component of its query's references. */
+/* Fused form: softmax over a head whose team keeps the exponentials. */
+template <int Lanes, class Point, class Real>
+__device__ __forceinline__ softmax_state<Real> keep_exponentials(const params &p, const head<Point> &h,
+                                                                 kept_point<Real> *kept, int lane, bool in_range)
+{
+    const Real largest = find_largest<Lanes>(p, h, lane);
+    Real sum = Real(0);
+    for_each_logit<Lanes>(p, h, lane, [&](int k, Real logit) {
+        const Real x = exponential(logit - largest);
+        sum += x;
+        if (in_range && k < p.num_points)
+            kept[k].weight = x;
+    });
+    return {largest, reciprocal(sum_over_lanes<Lanes>(sum))};
+}
+
+/* One head's share in the gradient of a pair of its query's references. */
 template <form F, class Point, class Real>
-__device__ __forceinline__ Real sum_reference(const params &p, const head<Point> &h, const kept_point<Real> *kept,
-                                              int component)
+__device__ __forceinline__ pair_of<Real> sum_reference(const params &p, const head<Point> &h,
+                                                       const kept_point<Real> *kept, int pair)
 {
     const bool boxes = is_set<F>(p.reference_kind == MSDA_REFERENCE_BOXES);
     const bool anchors = is_set<F>(p.reference_kind == MSDA_REFERENCE_ANCHORS);
-    const int components = boxes ? 4 : 2, which = component / components, axis = component % 2;
-    const bool is_size = component % components >= 2; /* it scales the offset */
-    Real sum = Real(0);
-    for (int l = anchors ? 0 : which; l < (anchors ? p.num_levels : which + 1); ++l) {
+    const int own_level = boxes ? pair / 2 : pair;
+    pair_of<Real> sum = {};
+    for (int l = anchors ? 0 : own_level; l < (anchors ? p.num_levels : own_level + 1); ++l) {
         const int first = p.levels[l].first_point, end = p.levels[l + 1].first_point;
-        const Real size_scale = Real(p.box_scale) / Real(end - first);
 #pragma unroll 1
-        for (int k = first + (anchors ? which : 0); k < end; k += anchors ? p.num_anchors : 1) {
-            const Real gradient = kept[k].location_gradient[axis];
-            sum += is_size ? gradient * widen(h.locations[2 * int64_t(k) + axis]) * size_scale : gradient;
+        for (int k = first + (anchors ? pair : 0); k < end; k += anchors ? p.num_anchors : 1) {
+            pair_of<Real> factor = {Real(1), Real(1)};
+            if (boxes && pair % 2 == 1) { /* (w, h) scales the offset */
+                const Real per_point = Real(p.box_scale) / Real(end - first);
+                factor = load_pair<F>(h.locations + 2 * int64_t(k));
+                factor = {factor.x * per_point, factor.y * per_point};
+            }
+            sum.x += kept[k].location.x * factor.x;
+            sum.y += kept[k].location.y * factor.y;
         }
     }
     if (F == form::fused)
-        sum *= Real(axis == 0 ? p.levels[which].width : p.levels[which].height);
+        sum = {sum.x * Real(p.levels[pair].width), sum.y * Real(p.levels[pair].height)};
     return sum;
 }
 
-/* Fused form: the gradients of a head from the points that its team has kept. */
+/* Fused form: the gradients of a head from the points that its team has kept; `mean`, of a lane's points, is its share. */
 template <int Lanes, form F, class Point, class Real>
-__device__ __forceinline__ void finish_head(const params &p, const backward_scratch &scratch, const head<Point> &h,
-                                            int64_t n, int64_t q, int64_t m, const kept_point<Real> *kept, int lane,
-                                            bool in_range)
+__device__ __forceinline__ void finish_head(const params &p, pair_of<Real> *shares, const head<Point> &h, int64_t n,
+                                            int64_t q, int64_t m, const kept_point<Real> *kept, Real mean, int lane)
 {
-    const int num_points = in_range ? p.num_points : 0;
-    Real mean = Real(0);
-#pragma unroll 1
-    for (int k = lane; k < num_points; k += Lanes)
-        mean += kept[k].weight * kept[k].weight_gradient;
-    mean = sum_over_lanes<Lanes>(mean);
-
     Point *logits = static_cast<Point *>(p.t.grad_weights) + p.grad_weights(n, q, m);
     Point *offsets = static_cast<Point *>(p.t.grad_locations) + p.grad_locations(n, q, m);
 #pragma unroll 1
-    for (int k = lane; k < num_points; k += Lanes) {
+    for (int k = lane; k < p.num_points; k += Lanes) {
         const kept_point<Real> at = kept[k];
         if (p.t.grad_weights)
             write_gradient(p, logits + k, at.weight * (at.weight_gradient - mean));
         if (p.t.grad_locations) {
-            const int l = level_of(p, p.levels, k);
-            Real scale_x = Real(1), scale_y = Real(1);
+            pair_of<Real> scale = {Real(1), Real(1)};
             if (F != form::fused)
-                offset_scale<F>(p, p.levels, h, l, reference_of<F>(p, p.levels, l, k), scale_x, scale_y);
-            write_gradient(p, offsets + 2 * int64_t(k), at.location_gradient[0] * scale_x);
-            write_gradient(p, offsets + 2 * int64_t(k) + 1, at.location_gradient[1] * scale_y);
+                scale = offset_scale<F>(p, p.levels, h, level_of(p, p.levels, k), k);
+            write_gradients<F>(p, offsets + 2 * int64_t(k),
+                               pair_of<Real>{at.location.x * scale.x, at.location.y * scale.y});
         }
     }
-    if (p.t.grad_references && in_range) {
-        const int64_t length = reference_length(p);
-        Real *to = static_cast<Real *>(scratch.reference_shares) + ((n * p.queries + q) * p.heads + m) * length;
+    if (p.t.grad_references)
 #pragma unroll 1
-        for (int64_t component = lane; component < length; component += Lanes)
-            to[component] = sum_reference<F>(p, h, kept, int(component));
-    }
+        for (int pair = lane; pair < reference_pairs<F>(p); pair += Lanes)
+            shares[pair] = sum_reference<F>(p, h, kept, pair);
 }
 
 /*
@@ -230,17 +251,18 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
         const bool in_range = q < p.queries;
         const int present_query = min(q, p.queries - 1);
 
-        head<Point> h = open_head<F>(p, open_slice<F, Point>(p, n, m), present_query);
+        head<Point> h = keep<F>(p, open_head<F>(p, open_slice<F, Point>(p, n, m), present_query));
+        const int64_t head_number = (int64_t(n) * p.queries + present_query) * p.heads + m;
         kept_point<Real> *kept = reinterpret_cast<kept_point<Real> *>(shared_memory) + own * (p.num_points + 1);
+        if (F == form::any && scratch.kept_points)
+            kept = static_cast<kept_point<Real> *>(scratch.kept_points) + head_number * p.num_points;
         if (is_fused<F>(p)) {
-            const int64_t head_number = (int64_t(n) * p.queries + present_query) * p.heads + m;
-            if (F == form::any && scratch.kept_points)
-                kept = static_cast<kept_point<Real> *>(scratch.kept_points) + head_number * p.num_points;
-            if (scratch.softmax)
-                h.softmax = static_cast<const softmax_state<Real> *>(scratch.softmax)[head_number];
-            else
-                h.softmax = find_softmax<team>(p, h, lane);
+            h.softmax = keep_exponentials<team>(p, h, kept, lane, in_range);
+            if (scratch.softmax && in_range && lane == 0)
+                static_cast<softmax_state<Real> *>(scratch.softmax)[head_number] = h.softmax;
+            __syncwarp();
         }
+        Real mean = Real(0); /* fused form: of the weights' gradients, weighted; a lane's share */
         const Value *value = keep(static_cast<const Value *>(p.t.value) + p.value(n, 0, m) +
                                   (F == form::any ? 0 : lane % Lanes * Width));
         const Value *grad_output = static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, present_query, m);
@@ -250,10 +272,13 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
         for (int k0 = 0; k0 < p.num_points; k0 += team) {
             const int k = k0 + slot, present = min(k, p.num_points - 1);
             const bool has_point = in_range && k < p.num_points;
-            const point<Real, Row> placed =
-                place_point<F, Row>(p, p.levels, h, level_of(p, p.levels, present), present,
-                                    has_point ? load_point<F>(h, present) : nowhere<Real>());
+            const int l = level_of(p, p.levels, present);
+            const given_point<Real> given = has_point ? load_point<F>(h, present) : nowhere<Real>();
+            const Real weight = !is_fused<F>(p) ? given.weight : has_point ? kept[k].weight * h.softmax.scale : Real(0);
+            point<Real, Row> placed = place_weighted<F, Row>(p, p.levels, h, l, present, given, weight);
             places[slot].set(placed, row_bytes);
+            if (is_fused<F>(p) && has_point)
+                kept[k] = {placed.weight, Real(0), {placed.fraction_x, placed.fraction_y}};
             if (Scatter) {
                 weights[slot].set(placed);
                 sum_places[slot].set(placed, sum_bytes);
@@ -324,16 +349,27 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
                 }
             }
             if (want_points && has_point) {
+                if (is_fused<F>(p)) {
+                    placed.weight = kept[k].weight;
+                    placed.fraction_x = kept[k].location.x;
+                    placed.fraction_y = kept[k].location.y;
+                }
                 const point_gradients<Real> found = find_gradients<F>(placed, dot);
-                if (is_fused<F>(p))
-                    kept[k] = {placed.weight, found.weight, {found.x, found.y}};
-                else
-                    write_point<Point>(p, n, q, m, k, found);
+                if (is_fused<F>(p)) {
+                    kept[k] = {placed.weight, found.weight, found.location};
+                    mean += placed.weight * found.weight;
+                } else {
+                    write_point<F, Point>(p, n, q, m, k, found);
+                }
             }
             __syncwarp();
         }
         if (is_fused<F>(p) && want_points) {
-            finish_head<team, F>(p, scratch, h, n, q, m, kept, lane, in_range);
+            mean = sum_over_lanes<team>(mean);
+            if (in_range)
+                finish_head<team, F>(
+                    p, static_cast<pair_of<Real> *>(scratch.reference_shares) + head_number * reference_pairs<F>(p), h,
+                    n, q, m, kept, mean, lane);
             __syncwarp();
         }
     };

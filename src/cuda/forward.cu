@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
         const bool has_channels = F != form::any || channel < p.head_dim;
         const Value *value = keep(static_cast<const Value *>(p.t.value) + p.value(n, 0, m) + channel);
         /* A team without a query follows the last one, and keeps it to itself. */
-        head<Point> h = open_head<F>(p, open_slice<F, Point>(p, n, m), min(q, p.queries - 1));
+        head<Point> h = keep<F>(p, open_head<F>(p, open_slice<F, Point>(p, n, m), min(q, p.queries - 1)));
         /* The fused form divides the output by the sum of the exponentials, not every weight. */
         if (is_fused<F>(p))
             h.softmax = {find_largest<team>(p, h, lane), Real(1)};
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
             for (int c = 0; c < Width; ++c)
                 sum[c] += __shfl_xor_sync(~0u, sum[c], distance);
         if (is_fused<F>(p)) {
-            const Real scale = Real(1) / sum_over_lanes<team>(exponentials);
+            const Real scale = reciprocal(sum_over_lanes<team>(exponentials));
 #pragma unroll
             for (int c = 0; c < Width; ++c)
                 sum[c] *= scale;
