@@ -152,7 +152,7 @@ __device__ __forceinline__ softmax_state<Real> keep_exponentials(const params &p
     for_each_logit<Lanes>(p, h, lane, [&](int k, Real logit) {
         const Real x = exponential(logit - largest);
         sum += x;
-        if (in_range && k < p.num_points)
+        if (in_range)
             kept[k].weight = x;
     });
     return {largest, reciprocal(sum_over_lanes<Lanes>(sum))};
@@ -275,7 +275,8 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
             const int l = level_of(p, p.levels, present);
             const given_point<Real> given = has_point ? load_point<F>(h, present) : nowhere<Real>();
             const Real weight = !is_fused<F>(p) ? given.weight : has_point ? kept[k].weight * h.softmax.scale : Real(0);
-            point<Real, Row> placed = place_weighted<F, Row>(p, p.levels, h, l, present, given, weight);
+            point<Real, Row> placed = place_weighted<F, Row>(p, p.levels, h, l, present, given,
+                                                             load_reference<F>(p, p.levels, h, l, present), weight);
             places[slot].set(placed, row_bytes);
             if (is_fused<F>(p) && has_point)
                 kept[k] = {placed.weight, Real(0), {placed.fraction_x, placed.fraction_y}};

@@ -53,20 +53,28 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
         const Value *value = keep(static_cast<const Value *>(p.t.value) + p.value(n, 0, m) + channel);
         /* A team without a query follows the last one, and keeps it to itself. */
         head<Point> h = keep<F>(p, open_head<F>(p, open_slice<F, Point>(p, n, m), min(q, p.queries - 1)));
+        /* What a lane needs for its next point, under way while the team gathers. */
+        given_point<Real> given;
+        pair_of<Real> reference;
+        int l;
+        const auto load = [&](int k) {
+            l = level_of(p, p.levels, min(k, p.num_points - 1));
+            given = k < p.num_points ? load_point<F>(h, k) : nowhere<Real>();
+            reference = load_reference<F>(p, p.levels, h, l, min(k, p.num_points - 1));
+        };
+        load(lane);
         /* The fused form divides the output by the sum of the exponentials, not every weight. */
         if (is_fused<F>(p))
             h.softmax = {find_largest<team>(p, h, lane), Real(1)};
         Real exponentials = Real(0);
         Real sum[Width] = {};
 
-        const auto load = [&](int k) { return k < p.num_points ? load_point<F>(h, k) : nowhere<Real>(); };
-        given_point<Real> given = load(lane);
         for (int k0 = 0; k0 < p.num_points; k0 += team) {
             const int k = min(k0 + lane, p.num_points - 1);
-            const point<Real, Row> placed = place_point<F, Row>(p, p.levels, h, level_of(p, p.levels, k), k, given);
-            if (is_fused<F>(p))
-                exponentials += weight_of<F>(p, h, given);
-            given = load(k0 + team + lane);
+            const Real weight = weight_of<F>(p, h, given);
+            exponentials += weight;
+            const point<Real, Row> placed = place_weighted<F, Row>(p, p.levels, h, l, k, given, reference, weight);
+            load(k0 + team + lane);
             weights[lane].set(placed);
             places[lane].set(placed, row_bytes);
             __syncwarp();

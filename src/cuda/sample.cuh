@@ -223,25 +223,31 @@ __device__ __forceinline__ double exponential(double x)
     return exp(x);
 }
 
+/* A weight or a logit. Said to be global and constant, which a kept pointer no longer shows. */
+template <class Point> __device__ __forceinline__ real_of<Point> load_one(const Point *from)
+{
+    return unpack<Point, 1>(load_raw<Point, 1>(from)).at[0];
+}
+
 /*
- * Calls work(k, logit) for the logits of a head that a lane is dealt, every Lanes-th from its own on; up to Lanes - 1
- * calls past the last get -Inf, which weighs nothing. A common head takes one turn of the loop: the compiler's own
- * unrolling would cost it more.
+ * Calls work(k, logit) for the logits of a head that a lane is dealt, every Lanes-th from its own on. A common head takes
+ * one turn of the loop: the compiler's own unrolling would cost it more.
  */
 template <int Lanes, class Point, class Work>
 __device__ __forceinline__ void for_each_logit(const params &p, const head<Point> &h, int lane, const Work &work)
 {
-    using Real = real_of<Point>;
     constexpr int at_once = Lanes < 16 ? 16 / Lanes : 1;
 #pragma unroll 1
     for (int first = lane; first < p.num_points; first += at_once * Lanes) {
-        Real logits[at_once];
+        real_of<Point> logits[at_once];
 #pragma unroll
         for (int i = 0; i < at_once; ++i)
-            logits[i] = first + i * Lanes < p.num_points ? widen(h.weights[first + i * Lanes]) : -Real(INFINITY);
+            if (first < p.num_points - i * Lanes)
+                logits[i] = load_one(h.weights + first + i * Lanes);
 #pragma unroll
         for (int i = 0; i < at_once; ++i)
-            work(first + i * Lanes, logits[i]);
+            if (first < p.num_points - i * Lanes)
+                work(first + i * Lanes, logits[i]);
     }
 }
 
@@ -325,7 +331,7 @@ template <form F, class Point>
 __device__ __forceinline__ given_point<real_of<Point>> load_point(const head<Point> &h, int k)
 {
     const pair_of<real_of<Point>> location = load_pair<F>(h.locations + 2 * int64_t(k));
-    return {location.x, location.y, widen(h.weights[k])};
+    return {location.x, location.y, load_one(h.weights + k)};
 }
 
 /* The weight of a point: as given, or its share of the softmax. */
@@ -336,17 +342,27 @@ __device__ __forceinline__ real_of<Point> weight_of(const params &p, const head<
     return is_fused<F>(p) ? exponential(given.weight - h.softmax.largest) * h.softmax.scale : given.weight;
 }
 
-/* Point k of a head, on level l, whose weight is known. */
+/* Fused form: what point k refers to. */
+template <form F, class Point>
+__device__ __forceinline__ pair_of<real_of<Point>> load_reference(const params &p, const level *levels,
+                                                                  const head<Point> &h, int l, int k)
+{
+    if (!is_fused<F>(p))
+        return {};
+    return load_pair<F>(h.references + reference_of<F>(p, levels, l, k));
+}
+
+/* Point k of a head, on level l, whose reference and weight are known. */
 template <form F, class Row, class Point>
 __device__ __forceinline__ point<real_of<Point>, Row>
 place_weighted(const params &p, const level *levels, const head<Point> &h, int l, int k,
-               const given_point<real_of<Point>> &given, real_of<Point> weight)
+               const given_point<real_of<Point>> &given, const pair_of<real_of<Point>> &reference,
+               real_of<Point> weight)
 {
     using Real = real_of<Point>;
     const pair_of<Real> location = {given.x, given.y};
     if (!is_fused<F>(p))
         return find_point<F, Row>(p, levels[l], location, {}, weight);
-    const pair_of<Real> reference = load_pair<F>(h.references + reference_of<F>(p, levels, l, k));
     if (F == form::fused)
         return find_point<F, Row>(p, levels[l], reference, location, weight);
     const pair_of<Real> scale = offset_scale<F>(p, levels, h, l, k);
@@ -360,7 +376,8 @@ __device__ __forceinline__ point<real_of<Point>, Row> place_point(const params &
                                                                   const head<Point> &h, int l, int k,
                                                                   const given_point<real_of<Point>> &given)
 {
-    return place_weighted<F, Row>(p, levels, h, l, k, given, weight_of<F>(p, h, given));
+    return place_weighted<F, Row>(p, levels, h, l, k, given, load_reference<F>(p, levels, h, l, k),
+                                  weight_of<F>(p, h, given));
 }
 
 /* ---- corners, handed round in a team ---------------------------------------------------------------------------- */
