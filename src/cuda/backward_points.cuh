@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
                                                              load_reference<F>(p, p.levels, h, l, present), weight);
             places[slot].set(placed, row_bytes);
             if (is_fused<F>(p) && has_point)
-                kept[k] = {placed.weight, Real(0), {placed.fraction_x, placed.fraction_y}};
+                kept[k].location = {placed.fraction_x, placed.fraction_y};
             if (Scatter) {
                 weights[slot].set(placed);
                 sum_places[slot].set(placed, sum_bytes);
@@ -351,9 +351,9 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
             }
             if (want_points && has_point) {
                 if (is_fused<F>(p)) {
-                    placed.weight = kept[k].weight;
-                    placed.fraction_x = kept[k].location.x;
-                    placed.fraction_y = kept[k].location.y;
+                    const pair_of<Real> fraction = kept[k].location;
+                    placed.fraction_x = fraction.x;
+                    placed.fraction_y = fraction.y;
                 }
                 const point_gradients<Real> found = find_gradients<F>(placed, dot);
                 if (is_fused<F>(p)) {
