@@ -88,7 +88,7 @@ template <class Value, int HeadDim> plan make_plan(const msda_shape &shape)
     if (shape.fused) {
         /* Which lanes run depends on the pointers' alignment, so there is room for the smallest teams. */
         constexpr int lanes = lanes_of<Value, HeadDim> < 8 ? lanes_of<Value, HeadDim> : 8;
-        if (kept_bytes<Real>(lanes, shape.num_points) == 0)
+        if (kept_bytes<Real>(lanes, int(shape.num_points)) == 0)
             to.kept_points = take(&to.total, points * sizeof(kept_point<Real>));
         to.reference_shares = take(&to.total, heads * reference_pairs<form::any>(p) * sizeof(pair_of<Real>));
         to.softmax = take(&to.total, heads * sizeof(softmax_state<Real>));

@@ -20,7 +20,8 @@ namespace msda
 {
 /* Blocks of a multiprocessor: as many as fit without spilling registers. */
 template <class Value, int Split, bool Scatter, form F>
-constexpr int resident_gather_blocks = sizeof(Value) == 8 || Scatter                       ? 2
+constexpr int resident_gather_blocks = sizeof(Value) == 8                                  ? 1
+                                       : Scatter                                           ? 2
                                        : sizeof(Value) == 4 && F != form::any &&Split == 1 ? 4
                                                                                            : 3;
 
@@ -42,14 +43,21 @@ struct backward_scratch {
     void *reference_shares; /* fused: [n][q][m][reference_pairs()], pair_of */
 };
 
-/*
- * Shared memory for the points that teams of `lanes` lanes keep, or 0 where it would take too much of the first-level
- * cache. One more than a head has: the same points of a warp's heads lie in different banks.
- */
-template <class Real> size_t kept_bytes(int lanes, int64_t num_points)
+/* Points that a team has room for: an odd number, so that the teams of a warp keep theirs in different banks. */
+__host__ __device__ constexpr int kept_stride(int num_points)
 {
-    constexpr int64_t most = 36 * 1024;
-    const int64_t bytes = threads_per_block / lanes * (num_points + 1) * int64_t(sizeof(kept_point<Real>));
+    return num_points | 1;
+}
+
+/*
+ * Shared memory for the points that teams of `lanes` lanes keep; 0 if it would take too much of the first-level cache or,
+ * with all else that the gather shares, more than the 48 KiB that every device has.
+ */
+template <class Real> size_t kept_bytes(int lanes, int num_points)
+{
+    constexpr int64_t most = sizeof(Real) == 8 ? 30 * 1024 : 34 * 1024;
+    const int64_t points = threads_per_block / lanes * int64_t(kept_stride(num_points));
+    const int64_t bytes = points * int64_t(sizeof(kept_point<Real>));
     return bytes <= most ? size_t(bytes) : 0;
 }
 
@@ -68,7 +76,7 @@ __device__ __forceinline__ void write_gradient(const params &p, Point *to, Real 
 }
 
 template <form F, class Point, class Real>
-__device__ __forceinline__ void write_gradients(const params &p, Point *to, pair_of<Real> gradient)
+__device__ __forceinline__ void write_pair(const params &p, Point *to, pair_of<Real> gradient)
 {
     if (p.add) {
         const pair_of<Real> old = {widen(to[0]), widen(to[1])};
@@ -138,8 +146,8 @@ __device__ __forceinline__ void write_point(const params &p, int64_t n, int64_t 
     if (p.t.grad_weights)
         write_gradient(p, static_cast<Point *>(p.t.grad_weights) + p.grad_weights(n, q, m) + k, found.weight);
     if (p.t.grad_locations)
-        write_gradients<F>(p, static_cast<Point *>(p.t.grad_locations) + p.grad_locations(n, q, m) + 2 * int64_t(k),
-                           found.location);
+        write_pair<F>(p, static_cast<Point *>(p.t.grad_locations) + p.grad_locations(n, q, m) + 2 * int64_t(k),
+                      found.location);
 }
 
 /* Fused form: softmax over a head whose team keeps the exponentials. */
@@ -202,8 +210,7 @@ __device__ __forceinline__ void finish_head(const params &p, pair_of<Real> *shar
             pair_of<Real> scale = {Real(1), Real(1)};
             if (F != form::fused)
                 scale = offset_scale<F>(p, p.levels, h, level_of(p, p.levels, k), k);
-            write_gradients<F>(p, offsets + 2 * int64_t(k),
-                               pair_of<Real>{at.location.x * scale.x, at.location.y * scale.y});
+            write_pair<F>(p, offsets + 2 * int64_t(k), pair_of<Real>{at.location.x * scale.x, at.location.y * scale.y});
         }
     }
     if (p.t.grad_references)
@@ -253,7 +260,8 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
 
         head<Point> h = keep<F>(p, open_head<F>(p, open_slice<F, Point>(p, n, m), present_query));
         const int64_t head_number = (int64_t(n) * p.queries + present_query) * p.heads + m;
-        kept_point<Real> *kept = reinterpret_cast<kept_point<Real> *>(shared_memory) + own * (p.num_points + 1);
+        kept_point<Real> *kept =
+            reinterpret_cast<kept_point<Real> *>(shared_memory) + unsigned(own) * unsigned(kept_stride(p.num_points));
         if (F == form::any && scratch.kept_points)
             kept = static_cast<kept_point<Real> *>(scratch.kept_points) + head_number * p.num_points;
         if (is_fused<F>(p)) {
