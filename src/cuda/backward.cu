@@ -5,16 +5,17 @@
  * grad_value is summed in one of three ways, chosen from the problem alone:
  *   direct  the gather scatters as it goes, with atomic reductions. Best where few points fall on a pixel (decoders);
  *           always for NATIVE.
- *   sorted  points are sorted by cell first and summed in registers, cell by cell, before the atomic reductions
- *           (backward_sorted.cuh). For FP32 from `sorted_from` points a row of value on.
- *   owned   every pixel is summed by its owner in a fixed order (backward_owned.cuh). Always for DETERMINISTIC.
+ *   runs    points are sorted by where they lie and summed in registers, cell by cell, before the atomic reductions
+ *           (backward_runs.cuh). For FP32 from `runs_from` points a row of value on.
+ *   tiles   points are sorted by where they lie, and every pixel is summed in a fixed order (backward_tiles.cuh). Always for
+ *           DETERMINISTIC.
  * The first two sum in grad_value itself or, for 16-bit types with FP32, in an fp32 image that is rounded once at the end.
  * The small gradients come from the gather in any case and are always written by the lane that owns the point. For the
  * fused form's references it leaves each head's share, which a last kernel adds up.
  */
-#include "backward_owned.cuh"
 #include "backward_points.cuh"
-#include "backward_sorted.cuh"
+#include "backward_runs.cuh"
+#include "backward_tiles.cuh"
 #include "cuda_table.h"
 
 namespace msda
@@ -23,22 +24,21 @@ namespace
 {
 
 /* Points for each row of value from which sorting beats atomics; see docs/performance.md. */
-constexpr int64_t sorted_from = 4;
+constexpr int64_t runs_from = 4;
 
 constexpr size_t alignment = 256;
 
-enum class method { direct, sorted, owned };
+enum class method { direct, runs, tiles };
 
 method method_of(const msda_shape &shape)
 {
     switch (shape.p.accumulate) {
     case MSDA_ACCUMULATE_DETERMINISTIC:
-        return method::owned;
+        return method::tiles;
     case MSDA_ACCUMULATE_NATIVE:
         return method::direct;
     default:
-        return shape.p.queries * shape.num_points >= sorted_from * shape.p.value_length ? method::sorted
-                                                                                        : method::direct;
+        return shape.p.queries * shape.num_points >= runs_from * shape.p.value_length ? method::runs : method::direct;
     }
 }
 
@@ -46,7 +46,7 @@ struct plan {
     method how;
     bool image;
     /* offsets into the workspace, bytes */
-    size_t kept_points, reference_shares, softmax, image_at, offsets, begins, list, point_bins, total;
+    size_t kept_points, reference_shares, softmax, image_at, begins, records, seams, total;
 };
 
 size_t take(size_t *total, size_t size)
@@ -56,53 +56,31 @@ size_t take(size_t *total, size_t size)
     return at;
 }
 
-/* Lanes over the channels: of a specialised head_dim, or of any. */
-template <class Value, int HeadDim> constexpr int lanes_of = HeadDim == MSDA_ANY ? 8 : HeadDim *int(sizeof(Value)) / 16;
-
-template <int Lanes> tiling make_owned_tiling(const msda_shape &shape)
-{
-    return make_tiling(shape, true, [](const msda_level &, int &log2_width, int &log2_height) {
-        log2_width = log2_tile_width<Lanes>;
-        log2_height = log2_tile_height<Lanes>;
-    });
-}
-
-void take_lists(const msda_shape &shape, const tiling &t, int bins, plan *to)
-{
-    const size_t slices = size_t(shape.p.batch) * shape.p.heads;
-    to->offsets = take(&to->total, slices * t.chunks * bins * sizeof(unsigned));
-    to->begins = take(&to->total, slices * (bins + 1) * sizeof(unsigned));
-    to->list = take(&to->total, slices * t.list_length * sizeof(unsigned));
-    to->point_bins = take(&to->total, slices * t.list_length * sizeof(unsigned short));
-}
-
-template <class Value, int HeadDim> plan make_plan(const msda_shape &shape)
+template <class Value> plan make_plan(const msda_shape &shape)
 {
     using Real = real_of<Value>;
     const msda_problem &p = shape.p;
-    const size_t heads = size_t(p.batch) * p.queries * p.heads, points = heads * shape.num_points;
+    const size_t slices = size_t(p.batch) * p.heads, heads = slices * p.queries, points = heads * shape.num_points;
     plan to = {};
     to.how = method_of(shape);
-    to.image = to.how != method::owned && sizeof(Value) == 2 && p.grad_value_dtype != MSDA_DTYPE_F32 &&
+    to.image = to.how != method::tiles && sizeof(Value) == 2 && p.grad_value_dtype != MSDA_DTYPE_F32 &&
                p.accumulate != MSDA_ACCUMULATE_NATIVE;
     if (shape.fused) {
         /* Which lanes run depends on the pointers' alignment, so there is room for the smallest teams. */
-        constexpr int lanes = lanes_of<Value, HeadDim> < 8 ? lanes_of<Value, HeadDim> : 8;
+        const int lanes = std::clamp(p.head_dim * int(sizeof(Value)) / 16, 1, 8);
         if (kept_bytes<Real>(lanes, int(shape.num_points)) == 0)
             to.kept_points = take(&to.total, points * sizeof(kept_point<Real>));
         to.reference_shares = take(&to.total, heads * reference_pairs<form::any>(p) * sizeof(pair_of<Real>));
         to.softmax = take(&to.total, heads * sizeof(softmax_state<Real>));
     }
     if (to.image)
-        to.image_at = take(&to.total, size_t(p.batch) * p.value_length * p.heads * p.head_dim * sizeof(float));
-    if (to.how == method::sorted) {
-        const tiling t = make_sorted_tiling(shape);
-        take_lists(shape, t, bins_of_pass(t), &to);
-    } else if (to.how == method::owned) {
-        /* Which lanes run depends on the pointers' alignment, so there is room for either. */
-        const tiling exact = make_owned_tiling<lanes_of<Value, HeadDim>>(shape), any = make_owned_tiling<8>(shape);
-        take_lists(shape, exact, bins_of_pass(exact) > bins_of_pass(any) ? bins_of_pass(exact) : bins_of_pass(any),
-                   &to);
+        to.image_at = take(&to.total, slices * p.value_length * p.head_dim * sizeof(float));
+    if (to.how != method::direct) {
+        const tiling t = to.how == method::runs ? make_runs_tiling<Real>(shape) : make_tiles_tiling<Real>(shape);
+        to.begins = take(&to.total, slices * t.chunks * (bins_of_pass(t) + 1) * sizeof(unsigned short));
+        to.records = take(&to.total, slices * t.chunks * points_per_chunk<Real> * sizeof(point_record<Real>));
+        if (to.how == method::tiles)
+            to.seams = take(&to.total, slices * t.seams * p.head_dim * sizeof(Real));
     }
     return to;
 }
@@ -246,11 +224,14 @@ __global__ void __launch_bounds__(threads_per_block)
             return error_;                                                                                             \
     } while (0)
 
+/* Sums wider than the values set the pace: a lane's reduction is one vector, and a warp's are whole sectors. */
+template <class Value, class Sum, int HeadDim, bool Scatter>
+constexpr int gather_lanes = HeadDim *int(Scatter ? sizeof(Sum) : sizeof(Value)) / 16;
+
 template <class Value, class Point, class Sum, int HeadDim, bool Scatter, form F>
 cudaError_t gather_exactly(const params &p, const backward_scratch &scratch, cudaStream_t stream)
 {
-    /* Sums wider than the values set the pace: a lane's reduction is one vector, and a warp's are whole sectors. */
-    constexpr int width = 16 / int(Scatter ? sizeof(Sum) : sizeof(Value)), lanes = HeadDim / width;
+    constexpr int lanes = gather_lanes<Value, Sum, HeadDim, Scatter>, width = HeadDim / lanes;
     if (is_small(p, lanes))
         return launch_points<Value, Point, Sum, lanes, width, split_of<lanes>, Scatter, int, F>(p, scratch, stream);
     return launch_points<Value, Point, Sum, lanes, width, 1, Scatter, int, F>(p, scratch, stream);
@@ -273,8 +254,7 @@ cudaError_t gather(const msda_shape &shape, const params &p, const backward_scra
         case form::plain:
             return gather_exactly<Value, Point, Sum, HeadDim, Scatter, form::plain>(p, scratch, stream);
         case form::fused:
-            if (kept_bytes<real_of<Value>>(lanes_of<std::conditional_t<Scatter, Sum, Value>, HeadDim>, p.num_points) >
-                0)
+            if (kept_bytes<real_of<Value>>(gather_lanes<Value, Sum, HeadDim, Scatter>, p.num_points) > 0)
                 return gather_exactly<Value, Point, Sum, HeadDim, Scatter, form::fused>(p, scratch, stream);
             break;
         case form::any:
@@ -285,76 +265,95 @@ cudaError_t gather(const msda_shape &shape, const params &p, const backward_scra
 }
 
 /*
- * Calls sum(p, first_query, first_bin, bins) with the lists of one pass after the other: all of the problem, unless its
- * points' numbers or its tiles' counts ask for several.
+ * Sorts the points of each pass, then calls sum(p, slice, slices, first_bin, bins) and finish(p, slice, slices): one pass,
+ * unless the queries, the tiles or the slices are too many.
  */
-template <class Value, class Point, bool Halo, form F, class Sum>
+template <class Value, class Point, form F, class SumBins, class Finish>
 cudaError_t for_each_pass(const params &whole, const tiling &t, const bin_scratch &scratch, cudaStream_t stream,
-                          const Sum &sum)
+                          const SumBins &sum, const Finish &finish)
 {
-    for (int64_t q = 0; q < whole.queries; q += t.queries) {
+    int64_t q = 0;
+    do {
         params p = whole;
         p.t.locations = static_cast<const Point *>(p.t.locations) + q * p.locations.row;
         p.t.weights = static_cast<const Point *>(p.t.weights) + q * p.weights.row;
         p.t.grad_output = static_cast<const Value *>(p.t.grad_output) + q * p.grad_output.row;
         if (p.fused)
             p.t.references = static_cast<const Point *>(p.t.references) + q * p.references.row;
-        p.queries = int(t.queries < whole.queries - q ? t.queries : whole.queries - q);
+        p.queries = int(std::min(int64_t(t.queries), whole.queries - q));
         p.add = whole.add || q > 0;
 
-        for (int first = 0; first < t.bins; first += bins_at_once) {
-            const int bins = t.bins - first < bins_at_once ? t.bins - first : bins_at_once;
-            const size_t shared = size_t(bins) * warps_per_block * sizeof(unsigned);
-            const dim3 grid = grid_of(t.chunks, p.heads, p.batch);
-            const auto count = count_kernel<Point, Halo, F>;
-            const auto distribute = distribute_kernel<Halo>;
-            TRY(launch(count, grid, threads_per_block, shared, stream, p, t, scratch, first, bins));
-            TRY(launch(scan_kernel, grid_of(int64_t(p.batch) * p.heads), scan_threads, 0, stream, t, scratch,
-                       int64_t(p.batch) * p.heads, bins));
-            TRY(launch(distribute, grid, threads_per_block, shared, stream, p, t, scratch, bins));
-            TRY(sum(p, q, first, bins));
+        slice_index slice = {};
+        for (int64_t slices = int64_t(p.batch) * p.heads; slices > 0; slices -= most_blocks_yz) {
+            for (int first = 0; first < t.bins; first += bins_at_once) {
+                const int bins = std::min(t.bins - first, bins_at_once);
+                TRY(launch(sort_points_kernel<Point, F>, grid_of(t.chunks, slices), threads_per_block,
+                           sort_memory<real_of<Value>>(bins), stream, p, t, scratch, whole.queries, q, slice, first,
+                           bins));
+                TRY(sum(p, slice, slices, first, bins));
+            }
+            TRY(finish(p, slice, slices));
+            slice = slice.next(p.heads, most_blocks_yz);
         }
-    }
+        q += t.queries;
+    } while (q < whole.queries);
     return cudaSuccess;
 }
 
 template <class Value, class Point, class Sum, int Lanes, int Width, form F>
 cudaError_t sum_tiles(const msda_shape &shape, const params &whole, const bin_scratch &scratch, cudaStream_t stream)
 {
-    const tiling t = make_owned_tiling<Lanes>(shape);
-    return for_each_pass<Value, Point, true, F>(
-        whole, t, scratch, stream, [&](const params &p, int64_t first_query, int first_bin, int bins) {
-            const int channel_tiles = (p.head_dim + Lanes * Width - 1) / (Lanes * Width);
-            return launch(own_tiles_kernel<Value, Point, Sum, Lanes, Width, F>,
-                          grid_of(int64_t(bins) * p.batch * p.heads * channel_tiles), threads_per_block, 0, stream, p,
-                          t, scratch, whole.queries, first_query, first_bin, bins);
+    using Real = real_of<Value>;
+    const tiling t = make_tiles_tiling<Real>(shape);
+    const int channel_tiles = (whole.head_dim + Lanes * Width - 1) / (Lanes * Width);
+    return for_each_pass<Value, Point, F>(
+        whole, t, scratch, stream,
+        [&](const params &p, const slice_index &slice, int64_t slices, int first, int bins) {
+            if (is_sparse(shape)) {
+                constexpr int warps = sparse_threads / 32;
+                const int tasks_a_bin = (p.head_dim + sparse_lanes * Width - 1) / (sparse_lanes * Width);
+                return launch(sum_sparse_tiles_kernel<Value, Sum, Width>,
+                              grid_of((int64_t(bins) * tasks_a_bin + warps - 1) / warps, slices), sparse_threads, 0,
+                              stream, p, t, scratch, slice, first, bins);
+            }
+            return launch(sum_tiles_kernel<Value, Sum, Lanes, Width>, grid_of(int64_t(bins) * channel_tiles, slices),
+                          threads_per_block, sizeof(tile_memory<Real, Lanes, Width>), stream, p, t, scratch, slice,
+                          first, bins);
+        },
+        [&](const params &p, const slice_index &slice, int64_t slices) {
+            return launch(join_seams_kernel<Sum, Lanes, Width>, grid_of((t.bins + seam_tiles - 1) / seam_tiles, slices),
+                          32 * seam_tiles, 0, stream, p, t, scratch, slice);
         });
 }
 
-template <class Value, class Point, class Sum, int Lanes, form F>
-cudaError_t sum_runs(const params &whole, const tiling &t, const bin_scratch &scratch, const backward_scratch &out,
-                     cudaStream_t stream)
+template <class Value, class Point, class Sum, int Lanes, bool Exact, form F>
+cudaError_t sum_runs(const msda_shape &shape, const params &whole, const bin_scratch &scratch,
+                     const backward_scratch &out, cudaStream_t stream)
 {
-    return for_each_pass<Value, Point, false, F>(
-        whole, t, scratch, stream, [&](const params &p, int64_t first_query, int first_bin, int bins) {
-            return launch(sum_runs_kernel<Value, Point, Sum, Lanes, F>, grid_of(bins, p.heads, p.batch),
-                          threads_per_block, 0, stream, p, t, scratch, out, whole.queries, first_query, first_bin,
-                          bins);
-        });
+    const tiling t = make_runs_tiling<real_of<Value>>(shape);
+    return for_each_pass<Value, Point, F>(
+        whole, t, scratch, stream,
+        [&](const params &p, const slice_index &slice, int64_t slices, int first, int bins) {
+            return launch(sum_runs_kernel<Value, Sum, Lanes, Exact>, grid_of(bins, slices), threads_per_block, 0,
+                          stream, p, t, scratch, out, slice, first, bins);
+        },
+        [](const params &, const slice_index &, int64_t) { return cudaSuccess; });
 }
 
+/* grad_value by tiles. */
 template <class Value, class Point, class Sum, int HeadDim>
-cudaError_t sum_by_owner(const msda_shape &shape, const params &p, const bin_scratch &scratch, cudaStream_t stream)
+cudaError_t sum_in_order(const msda_shape &shape, const params &p, const bin_scratch &scratch, cudaStream_t stream)
 {
-    constexpr int width = 16 / sizeof(Value);
+    constexpr int width = tile_width<Value>, lanes = HeadDim == 16 ? 4 : 8;
     if (!p.add)
         TRY(clear_gaps(shape, p, static_cast<Sum *>(p.t.grad_value), stream));
     const bool vectors = is_vector_aligned(p.t.grad_output, p.grad_output, p.head_dim, sizeof(Value)) &&
                          is_vector_aligned(p.t.grad_value, p.grad_value, p.head_dim, sizeof(Sum));
-    if (!vectors || is_wide(p.grad_output, p.queries, sizeof(Value)))
-        return sum_tiles<Value, Point, Sum, 8, 1, form::any>(shape, p, scratch, stream);
+    const bool narrow_rows =
+        p.grad_output.row <= INT_MAX / int64_t(sizeof(Value)) && p.grad_value.row <= INT_MAX / int64_t(sizeof(Sum));
+    if (!vectors || !narrow_rows)
+        return sum_tiles<Value, Point, Sum, 32, 1, form::any>(shape, p, scratch, stream);
     if constexpr (HeadDim != MSDA_ANY) {
-        constexpr int lanes = lanes_of<Value, HeadDim>;
         switch (form_of<Point>(p)) {
         case form::plain:
             return sum_tiles<Value, Point, Sum, lanes, width, form::plain>(shape, p, scratch, stream);
@@ -364,41 +363,41 @@ cudaError_t sum_by_owner(const msda_shape &shape, const params &p, const bin_scr
             break;
         }
     }
-    return sum_tiles<Value, Point, Sum, 8, width, form::any>(shape, p, scratch, stream);
+    return sum_tiles<Value, Point, Sum, lanes, width, form::any>(shape, p, scratch, stream);
 }
 
-/* What the sorted way asks of the tensors; the direct one takes what it can't. */
-template <class Value, class Sum> bool can_sort(const params &p, const backward_scratch &out, int64_t value_length)
+/* What the runs ask of the tensors; the direct way takes what they can't. */
+template <class Value, class Sum> bool can_run(const params &p, const backward_scratch &out, int64_t value_length)
 {
-    return is_vector_aligned(p.t.value, p.value, p.head_dim, sizeof(Value)) &&
-           is_vector_aligned(p.t.grad_output, p.grad_output, p.head_dim, sizeof(Value)) &&
+    return is_vector_aligned(p.t.grad_output, p.grad_output, p.head_dim, sizeof(Value)) &&
            is_vector_aligned(out.sums, out.sum_strides, p.head_dim, sizeof(Sum)) &&
-           p.grad_output.row <= INT_MAX / int64_t(sizeof(Value)) && !is_wide(p.value, value_length, sizeof(Value)) &&
+           p.grad_output.row <= INT_MAX / int64_t(sizeof(Value)) &&
            !is_wide(out.sum_strides, value_length, sizeof(Sum));
 }
 
+/* grad_value by runs, in out.sums. */
 template <class Value, class Point, class Sum, int HeadDim>
 cudaError_t sum_sorted(const msda_shape &shape, const params &p, const bin_scratch &scratch,
                        const backward_scratch &out, cudaStream_t stream)
 {
-    const tiling t = make_sorted_tiling(shape);
     if constexpr (HeadDim != MSDA_ANY) {
         constexpr int lanes = HeadDim / run_width<Value>;
         switch (form_of<Point>(p)) {
         case form::plain:
-            return sum_runs<Value, Point, Sum, lanes, form::plain>(p, t, scratch, out, stream);
+            return sum_runs<Value, Point, Sum, lanes, true, form::plain>(shape, p, scratch, out, stream);
         case form::fused:
-            return sum_runs<Value, Point, Sum, lanes, form::fused>(p, t, scratch, out, stream);
+            return sum_runs<Value, Point, Sum, lanes, true, form::fused>(shape, p, scratch, out, stream);
         case form::any:
             break;
         }
+        return sum_runs<Value, Point, Sum, lanes, true, form::any>(shape, p, scratch, out, stream);
     }
-    return sum_runs<Value, Point, Sum, 8, form::any>(p, t, scratch, out, stream);
+    return sum_runs<Value, Point, Sum, 8, false, form::any>(shape, p, scratch, out, stream);
 }
 
-/* grad_value with atomics, direct or sorted, in `sums`; and the small gradients. */
+/* grad_value with atomics, direct or by runs, in `sums`; and the small gradients. */
 template <class Value, class Point, class Sum, int HeadDim>
-cudaError_t sum_atomically(const msda_shape &shape, const params &p, const plan &at, const bin_scratch &lists,
+cudaError_t sum_atomically(const msda_shape &shape, const params &p, method how, const bin_scratch &lists,
                            backward_scratch scratch, Sum *sums, const stride &strides, bool clear, bool want_points,
                            cudaStream_t stream)
 {
@@ -407,7 +406,7 @@ cudaError_t sum_atomically(const msda_shape &shape, const params &p, const plan 
     if (clear)
         TRY(clear_rows(p, sums, strides, 0, shape.p.value_length, shape.p.value_length, stream));
     if constexpr (sizeof(Sum) > 2) /* sums in 16 bits are NATIVE's, and always direct */
-        if (at.how == method::sorted && can_sort<Value, Sum>(p, scratch, shape.p.value_length)) {
+        if (how == method::runs && can_run<Value, Sum>(p, scratch, shape.p.value_length)) {
             backward_scratch no_sums = scratch;
             no_sums.sums = nullptr;
             if (want_points)
@@ -421,15 +420,14 @@ template <class Value, class Point, class Sum, int HeadDim>
 cudaError_t run_backward(const msda_shape &shape, const params &p, char *workspace, cudaStream_t stream)
 {
     using Real = real_of<Value>;
-    const plan at = make_plan<Value, HeadDim>(shape);
+    const plan at = make_plan<Value>(shape);
     const bool want_points = p.t.grad_locations || p.t.grad_weights || p.t.grad_references;
     backward_scratch scratch = {};
     scratch.kept_points = workspace + at.kept_points; /* means nothing where there is room for them in shared memory */
     scratch.reference_shares = workspace + at.reference_shares;
     softmax_state<Real> *states = reinterpret_cast<softmax_state<Real> *>(workspace + at.softmax);
-    const bin_scratch lists = {reinterpret_cast<unsigned *>(workspace + at.offsets),
-                               reinterpret_cast<unsigned *>(workspace + at.begins),
-                               reinterpret_cast<unsigned *>(workspace + at.list), workspace + at.point_bins, states};
+    const bin_scratch lists = {reinterpret_cast<unsigned short *>(workspace + at.begins), workspace + at.records,
+                               workspace + at.seams, states};
     Sum *grad_value = static_cast<Sum *>(p.t.grad_value);
 
     /* The kernels that meet a head's points one by one come after the gather, which leaves them the softmax. */
@@ -442,22 +440,22 @@ cudaError_t run_backward(const msda_shape &shape, const params &p, char *workspa
                                p.heads, p.batch),
                        threads_per_block, 0, stream, p, states));
     }
-    if (grad_value && at.how == method::owned) {
+    if (grad_value && at.how == method::tiles) {
         if (want_points)
             TRY((gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream)));
-        TRY((sum_by_owner<Value, Point, Sum, HeadDim>(shape, p, lists, stream)));
+        TRY((sum_in_order<Value, Point, Sum, HeadDim>(shape, p, lists, stream)));
     } else if (grad_value && at.image) {
         float *image = reinterpret_cast<float *>(workspace + at.image_at);
         const int64_t row = int64_t(p.heads) * p.head_dim;
         const stride dense = {row * shape.p.value_length, row, p.head_dim};
         if constexpr (sizeof(Sum) == 2) {
-            TRY((sum_atomically<Value, Point, float, HeadDim>(shape, p, at, lists, scratch, image, dense, true,
+            TRY((sum_atomically<Value, Point, float, HeadDim>(shape, p, at.how, lists, scratch, image, dense, true,
                                                               want_points, stream)));
             TRY(round_image<Value>(shape, p, image, stream));
         }
     } else if (grad_value) {
-        TRY((sum_atomically<Value, Point, Sum, HeadDim>(shape, p, at, lists, scratch, grad_value, p.grad_value, !p.add,
-                                                        want_points, stream)));
+        TRY((sum_atomically<Value, Point, Sum, HeadDim>(shape, p, at.how, lists, scratch, grad_value, p.grad_value,
+                                                        !p.add, want_points, stream)));
     } else if (want_points) {
         TRY((gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream)));
     }
@@ -474,7 +472,7 @@ cudaError_t run_backward(const msda_shape &shape, const params &p, char *workspa
 
 template <class Value, class Point, int HeadDim> size_t backward_workspace(const msda_shape &shape)
 {
-    return make_plan<Value, HeadDim>(shape).total;
+    return make_plan<Value>(shape).total;
 }
 
 template <class Value, class Point, int HeadDim>

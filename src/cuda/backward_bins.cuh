@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Points sorted by where they lie, for the two ways to sum grad_value that want them so. Levels are cut into tiles; each
- * slice (a batch item and head) gets a list of its points, tile by tile, within a tile in the order of the queries:
- *   1. count:      how many points of each chunk of queries fall into each tile,
- *   2. scan:       where each (tile, chunk) begins in the list,
- *   3. distribute: the points' numbers.
- * The list depends on the data alone: no order of execution shows in it.
- *
- * Tiles are of cells: the cell of a point is its corner 00, one pixel further out than the level at the top and left.
- * With Halo they are of pixels, and a point belongs to every tile (at most four) that holds one of its corners.
+ * Points sorted by where they lie. Levels are cut into tiles of cells; the cell of a point is its corner 00, one pixel
+ * further out than the level at the top and left. Each slice (a batch item and head) has its points in chunks, in the order
+ * of the queries; a thread block places a chunk's points and writes them down tile by tile, with a table of where each
+ * tile begins. What the sums need of a point is in its record, so that nobody places it again, and no order of execution
+ * shows in the list.
  */
 #ifndef MSDA_BACKWARD_BINS_CUH
 #define MSDA_BACKWARD_BINS_CUH
@@ -19,9 +15,16 @@ namespace msda
 {
 
 constexpr int warps_per_block = threads_per_block / 32;
-constexpr int bins_at_once = 1280; /* tiles that one pass counts in 40 KiB of shared memory, which every device has */
-constexpr int64_t points_per_chunk = 4096; /* roughly; a chunk is whole queries, eight at least */
-constexpr int points_per_round = 1024;     /* that a block sorts at once: four a thread */
+constexpr int bins_at_once = 2560; /* tiles that one pass counts in 40 KiB of shared memory, which every device has */
+constexpr int cell_bits = 8;
+
+/* A point as the sums need it. Its corners' weights are left and right, each times (1 - fraction_y) and fraction_y. */
+template <class Real> struct alignas(16) point_record {
+    Real left, right, fraction_y;
+    unsigned number; /* query << cell_bits | cell within the tile */
+};
+
+template <class Real> constexpr int points_per_chunk = int(32768 / sizeof(point_record<Real>));
 
 /* The tiles of one level; levels are listed with the most points a tile first, so that long tiles start early. */
 struct tiled_level {
@@ -29,47 +32,44 @@ struct tiled_level {
     int log2_width, log2_height;
     int tiles_x, tiles_y;
     int first_bin;
+    int first_seam; /* see backward_tiles.cuh */
 };
 
 struct tiling {
-    int bins;        /* tiles of a slice */
-    int log2_points; /* a point's number is query << log2_points | k */
-    int queries;     /* of one pass: their points' numbers fit 30 bits */
-    int queries_per_chunk, chunks;
-    int64_t list_length; /* of a slice: four tiles a point at most */
+    int bins;    /* tiles of a slice */
+    int queries; /* of one pass: their numbers fit a record */
+    int chunks;  /* of a slice and pass */
+    int seams;   /* of a slice */
     tiled_level levels[MSDA_MAX_LEVELS];
 };
 
 /* Device memory of the lists. */
 struct bin_scratch {
-    unsigned *offsets;   /* [slice][chunk][bin of the pass]: counts, then where in the list they go */
-    unsigned *begins;    /* [slice][bin of the pass] + 1: where a bin's part of the list begins */
-    unsigned *list;      /* [slice][list_length]: numbers of points */
-    void *point_bins;    /* [slice][query][k]: point_bins */
-    const void *softmax; /* fused: softmax_state[n][q][m] */
+    unsigned short *begins; /* [slice][chunk][bin of the pass, and one more]: where a bin begins in the chunk */
+    void *records;          /* [slice][chunk][points_per_chunk]: point_record, bin by bin */
+    void *seams;            /* [slice][seam][head_dim]: sums; see backward_tiles.cuh */
+    const void *softmax;    /* fused: softmax_state[n][q][m] */
 };
 
-/*
- * size_of(level) -> {log2 width, log2 height} of its tiles. `halo` adds the column and line of cells that begin outside the
- * level, `copies` is how many tiles a point may belong to.
- */
-template <class SizeOf> tiling make_tiling(const msda_shape &shape, bool halo, const SizeOf &size_of)
+/* Tiles of at most 1 << log2_most_cells cells, and about most_points points if these were spread evenly. */
+template <class Real> tiling make_tiling(const msda_shape &shape, int log2_most_cells, int most_points)
 {
     tiling t = {};
-    while ((int64_t(1) << t.log2_points) < shape.num_points)
-        ++t.log2_points;
-    const int query_bits = t.log2_points < 30 ? 30 - t.log2_points : 0;
-    const int64_t most = int64_t(1) << (query_bits < 24 ? query_bits : 24);
-    t.queries = int(most < shape.p.queries ? most : shape.p.queries);
-    t.list_length = (halo ? 4 : 1) * int64_t(t.queries) * shape.num_points;
-    double load[MSDA_MAX_LEVELS]; /* points a tile, as if they were spread evenly */
-    const int count = shape.p.num_levels, outside = halo ? 0 : 1;
-    for (int l = 0; l < count; ++l) {
+    const int64_t most_queries = std::min(int64_t(1) << 24, (int64_t(1) << 30) / shape.num_points);
+    t.queries = int(std::max(int64_t(1), std::min(most_queries, int64_t(shape.p.queries))));
+    t.chunks = int((t.queries * shape.num_points + points_per_chunk<Real> - 1) / points_per_chunk<Real>);
+    double load[MSDA_MAX_LEVELS]; /* points a tile */
+    for (int l = 0; l < shape.p.num_levels; ++l) {
         const msda_level &from = shape.p.levels[l];
+        const double per_cell = double(shape.p.queries) * from.points / (double(from.width) * from.height);
+        int cells = log2_most_cells;
+        while (cells > 0 && per_cell * (1 << cells) > most_points)
+            --cells;
         tiled_level to = {l};
-        size_of(from, to.log2_width, to.log2_height);
-        to.tiles_x = ((from.width + outside - 1) >> to.log2_width) + 1;
-        to.tiles_y = ((from.height + outside - 1) >> to.log2_height) + 1;
+        to.log2_width = (cells + 1) / 2;
+        to.log2_height = cells / 2;
+        to.tiles_x = (from.width >> to.log2_width) + 1;
+        to.tiles_y = (from.height >> to.log2_height) + 1;
         const double own = double(from.points) / (double(to.tiles_x) * to.tiles_y);
         int at = l;
         for (; at > 0 && load[at - 1] < own; --at) {
@@ -79,13 +79,13 @@ template <class SizeOf> tiling make_tiling(const msda_shape &shape, bool halo, c
         t.levels[at] = to;
         load[at] = own;
     }
-    for (int l = 0; l < count; ++l) {
-        t.levels[l].first_bin = t.bins;
-        t.bins += t.levels[l].tiles_x * t.levels[l].tiles_y;
+    for (int l = 0; l < shape.p.num_levels; ++l) {
+        tiled_level &own = t.levels[l];
+        own.first_bin = t.bins;
+        own.first_seam = t.seams;
+        t.bins += own.tiles_x * own.tiles_y;
+        t.seams += own.tiles_x * own.tiles_y * 2 * ((1 << own.log2_width) + (1 << own.log2_height));
     }
-    const int64_t per_warp = points_per_chunk / (warps_per_block * shape.num_points);
-    t.queries_per_chunk = warps_per_block * int(per_warp > 1 ? per_warp : 1);
-    t.chunks = (t.queries + t.queries_per_chunk - 1) / t.queries_per_chunk;
     return t;
 }
 
@@ -94,203 +94,26 @@ inline int bins_of_pass(const tiling &t)
     return t.bins < bins_at_once ? t.bins : bins_at_once;
 }
 
-/* ---- steps 1 and 3 --------------------------------------------------------------------------------------------- */
+/* A batch item and head. The blocks along y of a launch are consecutive slices. */
+struct slice_index {
+    int batch, head;
 
-/* Tiles that a point may belong to. */
-template <bool Halo> constexpr int most_bins = Halo ? 4 : 1;
-
-/* The tiles that a point belongs to, as bins of the pass; no_bin where it has fewer. */
-constexpr unsigned short no_bin = 0xffff;
-
-template <bool Halo> struct alignas(2 * most_bins<Halo>) point_bins {
-    unsigned short of[most_bins<Halo>];
-};
-
-template <bool Halo, class Real>
-__device__ __forceinline__ point_bins<Halo> find_bins(const tiled_level &tiles, const level &l,
-                                                      const point<Real, int64_t> &at, int first_bin, int bins)
-{
-    const auto in_pass = [&](bool counts, int bin) {
-        return counts && unsigned(bin - first_bin) < unsigned(bins) ? (unsigned short)(bin - first_bin) : no_bin;
-    };
-    const bool counts = at.inside != 0;
-    if constexpr (Halo) {
-        const int left = max(at.column, 0) >> tiles.log2_width,
-                  right = min(at.column + 1, l.width - 1) >> tiles.log2_width;
-        const int top = max(at.line, 0) >> tiles.log2_height,
-                  bottom = min(at.line + 1, l.height - 1) >> tiles.log2_height;
-        const int bin = tiles.first_bin + top * tiles.tiles_x + left;
-        return {in_pass(counts, bin), in_pass(counts && right > left, bin + 1),
-                in_pass(counts && bottom > top, bin + tiles.tiles_x),
-                in_pass(counts && bottom > top && right > left, bin + tiles.tiles_x + 1)};
-    } else {
-        const int column = (at.column + 1) >> tiles.log2_width, line = (at.line + 1) >> tiles.log2_height;
-        return {in_pass(counts, tiles.first_bin + line * tiles.tiles_x + column)};
+    __host__ __device__ __forceinline__ slice_index next(int heads, unsigned count) const
+    {
+        const unsigned sum = unsigned(head) + count;
+        return {batch + int(sum / unsigned(heads)), int(sum % unsigned(heads))};
     }
-}
-
-/*
- * Numbers for the lanes of a warp, from the counter of the slot that each names: lanes that name the same slot get
- * consecutive ones, in the order of the lanes. A negative slot names none, and its lane gets no number.
- */
-template <class Count> __device__ __forceinline__ unsigned take_numbers(Count *counters, int slot)
-{
-    const unsigned same = __match_any_sync(~0u, slot);
-    const unsigned before = __popc(same & ((1u << threadIdx.x % 32) - 1));
-    unsigned first = 0;
-    if (slot >= 0)
-        first = counters[slot];
-    __syncwarp();
-    if (slot >= 0 && before == 0)
-        counters[slot] = Count(first + __popc(same));
-    __syncwarp();
-    return first + before;
-}
-
-/* A chunk's share of a warp: a run of whole queries. */
-struct warp_share {
-    int first_query;
-    unsigned points;
-    int64_t slice;
-};
-
-__device__ __forceinline__ warp_share share_of(const params &p, const tiling &t, int n, int m, int chunk)
-{
-    const int queries_per_warp = t.queries_per_chunk / warps_per_block;
-    const int first_query = chunk * t.queries_per_chunk + int(threadIdx.x) / 32 * queries_per_warp;
-    const int queries = max(0, min(queries_per_warp, p.queries - first_query));
-    return {first_query, unsigned(queries) * unsigned(p.num_points), int64_t(n) * p.heads + m};
-}
-
-/* Counts each warp's points by bin in shared memory: counts[warp][bin]. bins_of(i) are those of the warp's i-th point. */
-template <bool Halo, class BinsOf>
-__device__ __forceinline__ void count_points(unsigned *counts, int bins, unsigned points, const BinsOf &bins_of)
-{
-    for (int i = threadIdx.x; i < warps_per_block * bins; i += threads_per_block)
-        counts[i] = 0;
-    __syncthreads();
-    unsigned *own_counts = counts + int(threadIdx.x) / 32 * bins;
-    for (unsigned i = threadIdx.x % 32; i < points; i += 32) {
-        const point_bins<Halo> in = bins_of(i);
-#pragma unroll
-        for (int j = 0; j < most_bins<Halo>; ++j)
-            if (in.of[j] != no_bin)
-                atomicAdd(own_counts + in.of[j], 1u);
+    /* Of all slices. 32 bits do: every slice has a chunk of records. */
+    __device__ __forceinline__ unsigned number(int heads) const
+    {
+        return unsigned(batch) * unsigned(heads) + unsigned(head);
     }
-    __syncthreads();
-}
-
-/* Step 1. One block: one slice and chunk of queries. */
-template <class Point, bool Halo, form F>
-__global__ void __launch_bounds__(threads_per_block)
-    count_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t, const bin_scratch scratch,
-                 int first_bin, int bins)
-{
-    using Real = real_of<Point>;
-    extern __shared__ unsigned counts[];
-    __shared__ level levels[MSDA_MAX_LEVELS + 1];
-    __shared__ tiled_level tiles[MSDA_MAX_LEVELS]; /* by index of params.levels */
-    for (int l = threadIdx.x; l < p.num_levels; l += blockDim.x)
-        tiles[t.levels[l].level] = t.levels[l];
-    load_levels(p, levels);
-
-    for (int n = blockIdx.z; n < p.batch; n += gridDim.z)
-        for (int m = blockIdx.y; m < p.heads; m += gridDim.y)
-            for (int chunk = blockIdx.x; chunk < t.chunks; chunk += gridDim.x) {
-                const warp_share share = share_of(p, t, n, m, chunk);
-                const head<Point> points_of_slice = open_slice<F, Point>(p, n, m);
-                point_bins<Halo> *point_bins_of_share = static_cast<point_bins<Halo> *>(scratch.point_bins) +
-                                                        (share.slice * t.queries + share.first_query) * p.num_points;
-
-                count_points<Halo>(counts, bins, share.points, [&](unsigned i) {
-                    const unsigned query =
-                        p.point_multiplier ? __umulhi(i, p.point_multiplier) : i / unsigned(p.num_points);
-                    const int k = int(i - query * unsigned(p.num_points));
-                    const int l = level_of(p, levels, k);
-                    const int q = share.first_query + int(query);
-                    const head<Point> h = open_head<F>(p, points_of_slice, q);
-                    const auto at = place_point<F, int64_t>(p, levels, h, l, k, load_point<F>(h, k));
-                    return point_bins_of_share[i] = find_bins<Halo>(tiles[l], levels[l], at, first_bin, bins);
-                });
-
-                unsigned *offsets = scratch.offsets + (share.slice * t.chunks + chunk) * bins;
-                for (int bin = threadIdx.x; bin < bins; bin += threads_per_block) {
-                    unsigned sum = 0;
-                    for (int w = 0; w < warps_per_block; ++w)
-                        sum += counts[w * bins + bin];
-                    offsets[bin] = sum;
-                }
-                __syncthreads();
-            }
-}
-
-/* Step 3. The same blocks write the numbers of their points, each warp's behind those of the warps before it. */
-template <bool Halo>
-__global__ void __launch_bounds__(threads_per_block)
-    distribute_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t, const bin_scratch scratch,
-                      int bins)
-{
-    extern __shared__ unsigned counts[];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-
-    for (int n = blockIdx.z; n < p.batch; n += gridDim.z)
-        for (int m = blockIdx.y; m < p.heads; m += gridDim.y)
-            for (int chunk = blockIdx.x; chunk < t.chunks; chunk += gridDim.x) {
-                const warp_share share = share_of(p, t, n, m, chunk);
-                const point_bins<Halo> *point_bins_of_share =
-                    static_cast<const point_bins<Halo> *>(scratch.point_bins) +
-                    (share.slice * t.queries + share.first_query) * p.num_points;
-                count_points<Halo>(counts, bins, share.points, [&](unsigned i) { return point_bins_of_share[i]; });
-
-                const unsigned *offsets = scratch.offsets + (share.slice * t.chunks + chunk) * bins;
-                for (int bin = threadIdx.x; bin < bins; bin += threads_per_block) {
-                    unsigned at = offsets[bin];
-                    for (int w = 0; w < warps_per_block; ++w) {
-                        const unsigned count = counts[w * bins + bin];
-                        counts[w * bins + bin] = at;
-                        at += count;
-                    }
-                }
-                __syncthreads();
-
-                unsigned *own_offsets = counts + warp * bins;
-                unsigned *list = scratch.list + share.slice * t.list_length;
-                const auto load = [&](unsigned i) {
-                    point_bins<Halo> in;
-#pragma unroll
-                    for (int j = 0; j < most_bins<Halo>; ++j)
-                        in.of[j] = no_bin;
-                    return i < share.points ? point_bins_of_share[i] : in;
-                };
-                point_bins<Halo> next = load(lane);
-                for (unsigned round = 0; round < share.points; round += 32) {
-                    const unsigned i = round + lane;
-                    const point_bins<Halo> in = next;
-                    next = load(i + 32);
-                    const unsigned query =
-                        p.point_multiplier ? __umulhi(i, p.point_multiplier) : i / unsigned(p.num_points);
-                    const unsigned number =
-                        (unsigned(share.first_query) + query) << t.log2_points | (i - query * unsigned(p.num_points));
-#pragma unroll
-                    for (int j = 0; j < most_bins<Halo>; ++j) {
-                        const int bin = in.of[j] == no_bin ? -1 : int(in.of[j]);
-                        if (!__any_sync(~0u, bin >= 0))
-                            continue;
-                        const unsigned at = take_numbers(own_offsets, bin);
-                        if (bin >= 0)
-                            list[at] = number;
-                    }
-                }
-                __syncthreads();
-            }
-}
-
-/* ---- step 2 ---------------------------------------------------------------------------------------------------- */
+};
 
 /* Exclusive prefix sum over a block's `x`; *total receives the sum. */
-template <int Threads> __device__ __forceinline__ unsigned scan_block(unsigned x, unsigned *total)
+template <int Warps> __device__ __forceinline__ unsigned scan_block(unsigned x, unsigned *total)
 {
-    __shared__ unsigned warp_sums[Threads / 32];
+    __shared__ unsigned warp_sums[Warps];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     unsigned inclusive = x;
 #pragma unroll
@@ -303,7 +126,7 @@ template <int Threads> __device__ __forceinline__ unsigned scan_block(unsigned x
     __syncthreads();
     unsigned before = 0, sum = 0;
 #pragma unroll
-    for (int w = 0; w < Threads / 32; ++w) {
+    for (int w = 0; w < Warps; ++w) {
         before += w < warp ? warp_sums[w] : 0;
         sum += warp_sums[w];
     }
@@ -312,77 +135,152 @@ template <int Threads> __device__ __forceinline__ unsigned scan_block(unsigned x
     return before + inclusive - x;
 }
 
-constexpr int scan_threads = 1024;
-
-/* One block a slice, one thread a bin: counts of chunks become offsets into the slice's list. */
-static __global__ void __launch_bounds__(scan_threads)
-    scan_kernel(const __grid_constant__ tiling t, const bin_scratch scratch, int64_t slices, int bins)
+/*
+ * Numbers for the lanes of a warp, from the counter of the bin that each names: lanes that name the same bin get
+ * consecutive ones, in the order of the lanes. A negative bin names none, and its lane's number means nothing.
+ */
+__device__ __forceinline__ unsigned take_numbers(unsigned short *counters, int bin)
 {
-    for (int64_t slice = blockIdx.x; slice < slices; slice += gridDim.x) {
-        unsigned *begins = scratch.begins + slice * (bins + 1);
-        unsigned carry = 0;
-        for (int first = 0; first < bins; first += scan_threads) {
-            const int bin = first + threadIdx.x;
-            unsigned *offsets = scratch.offsets + slice * t.chunks * bins + bin;
-            unsigned sum = 0, total;
-#pragma unroll 8
-            for (int chunk = 0; chunk < t.chunks; ++chunk)
-                sum += bin < bins ? offsets[int64_t(chunk) * bins] : 0;
-            unsigned at = carry + scan_block<scan_threads>(sum, &total);
-            carry += total;
-            if (bin >= bins)
-                continue;
-            begins[bin] = at;
-#pragma unroll 8
-            for (int chunk = 0; chunk < t.chunks; ++chunk) {
-                const unsigned count = offsets[int64_t(chunk) * bins];
-                offsets[int64_t(chunk) * bins] = at;
-                at += count;
-            }
+    const unsigned same = __match_any_sync(~0u, bin);
+    const unsigned before = __popc(same & ((1u << threadIdx.x % 32) - 1));
+    unsigned first = 0;
+    if (bin >= 0)
+        first = counters[bin];
+    __syncwarp();
+    if (bin >= 0 && before == 0)
+        counters[bin] = (unsigned short)(first + __popc(same));
+    __syncwarp();
+    return first + before;
+}
+
+/*
+ * counts[warp][bin] of a block's warps become where each warp's points of the bin begin; begins[bin], and begins[bins],
+ * where the bin does. Returns the number of all points. Needs a __syncthreads() before and after.
+ */
+__device__ __forceinline__ unsigned find_begins(unsigned short *counts, unsigned short *begins, int bins)
+{
+    unsigned all = 0;
+    for (int first = 0; first < bins; first += threads_per_block) {
+        const int bin = first + threadIdx.x;
+        unsigned of_warp[warps_per_block], in_bin = 0, total;
+#pragma unroll
+        for (int w = 0; w < warps_per_block; ++w) {
+            of_warp[w] = bin < bins ? counts[w * bins + bin] : 0;
+            in_bin += of_warp[w];
         }
-        if (threadIdx.x == 0)
-            if (threadIdx.x == 0)
-                begins[bins] = carry;
-    }
-}
-
-/* ---- a round of points, sorted by cell in shared memory --------------------------------------------------------- */
-
-/* How many points each warp of a block has in each cell; after find_begins(), where they begin within the cell. */
-template <int Cells> struct cell_counts {
-    unsigned short of[warps_per_block][Cells];
-};
-
-template <int Cells> __device__ __forceinline__ void clear(cell_counts<Cells> &counts)
-{
-    for (int i = threadIdx.x; i < warps_per_block * Cells; i += threads_per_block)
-        (&counts.of[0][0])[i] = 0;
-    __syncthreads();
-}
-
-/* begins[c]: the points in cells before c; begins[Cells]: all. A block calls this together, its warps' counts complete. */
-template <int Cells>
-__device__ __forceinline__ void find_begins(cell_counts<Cells> &counts, unsigned short (&begins)[Cells + 1])
-{
-    __syncthreads();
-    unsigned before = 0;
-    for (int first = 0; first < Cells; first += threads_per_block) {
-        const int cell = first + threadIdx.x;
-        unsigned in_cell = 0, total;
-        if (cell < Cells)
+        unsigned begin = all + scan_block<warps_per_block>(in_bin, &total);
+        if (bin < bins) {
+            begins[bin] = (unsigned short)begin;
 #pragma unroll
             for (int w = 0; w < warps_per_block; ++w) {
-                const unsigned of_warp = counts.of[w][cell];
-                counts.of[w][cell] = (unsigned short)in_cell;
-                in_cell += of_warp;
+                counts[w * bins + bin] = (unsigned short)begin;
+                begin += of_warp[w];
             }
-        const unsigned begin = before + scan_block<threads_per_block>(in_cell, &total);
-        if (cell < Cells)
-            begins[cell] = (unsigned short)begin;
-        before += total;
+        }
+        all += total;
     }
     if (threadIdx.x == 0)
-        begins[Cells] = (unsigned short)before;
+        begins[bins] = (unsigned short)all;
+    return all;
+}
+
+/* Dynamic shared memory of sort_points_kernel: the counts, and in their place the chunk's records. */
+template <class Real> size_t sort_memory(int bins)
+{
+    return std::max(size_t(warps_per_block) * bins * sizeof(unsigned short),
+                    points_per_chunk<Real> * sizeof(point_record<Real>));
+}
+
+/* One block: one slice and chunk. p.queries are those of the pass, the first of them is first_query of all_queries. */
+template <class Point, form F>
+__global__ void __launch_bounds__(threads_per_block, F == form::plain && sizeof(Point) < 8 ? 3 : 2)
+    sort_points_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t, const bin_scratch scratch,
+                       int64_t all_queries, int64_t first_query, slice_index first_slice, int first_bin, int bins)
+{
+    using Real = real_of<Point>;
+    using Record = point_record<Real>;
+    constexpr int per_chunk = points_per_chunk<Real>, per_thread = per_chunk / threads_per_block;
+    extern __shared__ uint4 memory[];
+    unsigned short *const counts = reinterpret_cast<unsigned short *>(memory);
+    Record *const sorted = reinterpret_cast<Record *>(memory);
+    __shared__ level levels[MSDA_MAX_LEVELS + 1];
+    __shared__ tiled_level tiles[MSDA_MAX_LEVELS]; /* by index of params.levels */
+    for (int l = threadIdx.x; l < p.num_levels; l += blockDim.x)
+        tiles[t.levels[l].level] = t.levels[l];
+    load_levels(p, levels);
+
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const unsigned points = unsigned(p.queries) * unsigned(p.num_points), num_points = unsigned(p.num_points);
+
+    const slice_index own_slice = first_slice.next(p.heads, blockIdx.y);
+    const int n = own_slice.batch, m = own_slice.head;
+    const unsigned slice = own_slice.number(p.heads);
+    const int chunk = int(blockIdx.x);
+    const head<Point> points_of_slice = open_slice<F, Point>(p, n, m);
+    for (int i = threadIdx.x; i < warps_per_block * bins; i += threads_per_block)
+        counts[i] = 0;
+
+    const unsigned first = unsigned(chunk) * per_chunk + unsigned(warp) * 32 * per_thread;
+    const unsigned whole = first / num_points, rest = first - whole * num_points;
+    int query[per_thread], k[per_thread];
+    given_point<Real> given[per_thread];
+#pragma unroll
+    for (int i = 0; i < per_thread; ++i) {
+        const unsigned from = rest + unsigned(i * 32 + lane);
+        const unsigned more = p.point_multiplier ? __umulhi(from, p.point_multiplier) : from / num_points;
+        k[i] = int(from - more * num_points);
+        query[i] = int(whole + more);
+        const bool present = first + unsigned(i * 32 + lane) < points;
+        given[i] = present ? load_point<F>(open_head<F>(p, points_of_slice, query[i]), k[i]) : nowhere<Real>();
+        if (!present)
+            query[i] = 0;
+    }
+    __syncthreads();
+
+    Record mine[per_thread];
+    unsigned place[per_thread]; /* rank << 16 | bin */
+#pragma unroll
+    for (int i = 0; i < per_thread; ++i) {
+        const int l = level_of(p, levels, k[i]);
+        head<Point> h = open_head<F>(p, points_of_slice, query[i]);
+        if (is_fused<F>(p))
+            h.softmax = static_cast<const softmax_state<Real> *>(
+                scratch.softmax)[(n * all_queries + first_query + query[i]) * p.heads + m];
+        const auto at = place_point<F, int64_t>(p, levels, h, l, k[i], given[i]);
+        const tiled_level &own = tiles[l];
+        const int column = at.column + 1, line = at.line + 1;
+        const int cell =
+            (line & ((1 << own.log2_height) - 1)) << own.log2_width | (column & ((1 << own.log2_width) - 1));
+        mine[i].right = at.weight * at.fraction_x;
+        mine[i].left = at.weight * (Real(1) - at.fraction_x);
+        mine[i].fraction_y = at.fraction_y;
+        mine[i].number = unsigned(query[i]) << cell_bits | unsigned(cell);
+        int bin = own.first_bin + (line >> own.log2_height) * own.tiles_x + (column >> own.log2_width) - first_bin;
+        if (at.inside == 0 || unsigned(bin) >= unsigned(bins))
+            bin = -1;
+        place[i] = take_numbers(counts + warp * bins, bin) << 16 | (unsigned(bin) & 0xffffu);
+    }
+    __syncthreads();
+    const unsigned all = find_begins(
+        counts, scratch.begins + uint64_t(slice) * unsigned(t.chunks * (bins + 1)) + unsigned(chunk * (bins + 1)),
+        bins);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < per_thread; ++i)
+        if ((place[i] & 0xffffu) != 0xffffu)
+            place[i] = counts[warp * bins + int(place[i] & 0xffffu)] + (place[i] >> 16);
+        else
+            place[i] = ~0u;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < per_thread; ++i)
+        if (place[i] != ~0u)
+            sorted[place[i]] = mine[i];
+    __syncthreads();
+    Record *records = static_cast<Record *>(scratch.records) + uint64_t(slice) * unsigned(t.chunks * per_chunk) +
+                      unsigned(chunk * per_chunk);
+    for (unsigned i = threadIdx.x; i < all; i += threads_per_block)
+        records[i] = sorted[i];
     __syncthreads();
 }
 

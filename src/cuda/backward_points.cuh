@@ -282,9 +282,11 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
             const bool has_point = in_range && k < p.num_points;
             const int l = level_of(p, p.levels, present);
             const given_point<Real> given = has_point ? load_point<F>(h, present) : nowhere<Real>();
-            const Real weight = !is_fused<F>(p) ? given.weight : has_point ? kept[k].weight * h.softmax.scale : Real(0);
+            const Real own_weight = !is_fused<F>(p) ? given.weight
+                                    : has_point     ? kept[k].weight * h.softmax.scale
+                                                    : Real(0);
             point<Real, Row> placed = place_weighted<F, Row>(p, p.levels, h, l, present, given,
-                                                             load_reference<F>(p, p.levels, h, l, present), weight);
+                                                             load_reference<F>(p, p.levels, h, l, present), own_weight);
             places[slot].set(placed, row_bytes);
             if (is_fused<F>(p) && has_point)
                 kept[k].location = {placed.fraction_x, placed.fraction_y};

@@ -19,12 +19,45 @@ constexpr int resident_blocks = sizeof(Value) == 8 || F == form::any            
                                                                                       : 4;
 
 /*
+ * An encoder has a query for each pixel. A block then takes a patch of pixels rather than a piece of a line: the points of
+ * its queries lie closer together, and more reads hit the first-level cache. Measured for f32 only.
+ */
+template <class Value, int Split, form F>
+constexpr bool takes_patches = sizeof(Value) == 4 && Split == 1 && F != form::any;
+
+/* Whether the levels, one after another, have a pixel for each query. */
+bool has_query_per_pixel(const params &p)
+{
+    int64_t pixels = 0;
+    for (int l = 0; l < p.num_levels; ++l) {
+        if (p.levels[l].start != pixels)
+            return false;
+        pixels += int64_t(p.levels[l].height) * p.levels[l].width;
+    }
+    return pixels == p.queries;
+}
+
+/* The i-th query when each level is walked in bands of eight lines, and a band column by column. */
+__device__ __forceinline__ int query_in_bands(const params &p, int i)
+{
+    int l = 0;
+    while (l + 1 < p.num_levels && i >= p.levels[l + 1].start)
+        ++l;
+    const unsigned start = unsigned(p.levels[l].start), width = p.levels[l].width, height = p.levels[l].height;
+    const unsigned lines = min(8u, height);
+    const unsigned pixel = i - start, band = pixel / (width * lines), in_band = pixel - band * (width * lines);
+    const unsigned lines_left = min(lines, height - band * lines);
+    const unsigned column = in_band / lines_left, line = band * lines + in_band - column * lines_left;
+    return int(start + line * width + column);
+}
+
+/*
  * Lanes: lanes side by side over the channels, Width elements each. Split: such groups in a team, each taking a share of
  * the points (for problems with too few queries and heads to fill the chip).
  */
 template <class Value, class Point, int Lanes, int Width, int Split, class Row, form F>
 __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Split, F>)
-    forward_kernel(const __grid_constant__ params p, const team_grid grid)
+    forward_kernel(const __grid_constant__ params p, const team_grid grid, const bool in_bands)
 {
     using Real = real_of<Value>;
     constexpr int team = Lanes * Split;
@@ -46,13 +79,16 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
     const auto sample = [&](int n, int y, int x) {
         const int head_tile = F == form::any ? y / grid.channel_tiles : y;
         const int channel_tile = F == form::any ? y % grid.channel_tiles : 0;
-        const int q = x * (teams >> grid.log2_heads) + (own >> grid.log2_heads);
+        const int ordinal = x * (teams >> grid.log2_heads) + (own >> grid.log2_heads);
+        /* A team without a query follows the last one, and keeps it to itself. */
+        int q = min(ordinal, p.queries - 1);
+        if (takes_patches<Value, Split, F> && in_bands)
+            q = query_in_bands(p, q);
         const int m = (head_tile << grid.log2_heads) + (own & ((1 << grid.log2_heads) - 1));
         const int channel = (channel_tile * Lanes + lane % Lanes) * Width;
         const bool has_channels = F != form::any || channel < p.head_dim;
         const Value *value = keep(static_cast<const Value *>(p.t.value) + p.value(n, 0, m) + channel);
-        /* A team without a query follows the last one, and keeps it to itself. */
-        head<Point> h = keep<F>(p, open_head<F>(p, open_slice<F, Point>(p, n, m), min(q, p.queries - 1)));
+        head<Point> h = keep<F>(p, open_head<F>(p, open_slice<F, Point>(p, n, m), q));
         /* What a lane needs for its next point, under way while the team gathers. */
         given_point<Real> given;
         pair_of<Real> reference;
@@ -71,9 +107,9 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
 
         for (int k0 = 0; k0 < p.num_points; k0 += team) {
             const int k = min(k0 + lane, p.num_points - 1);
-            const Real weight = weight_of<F>(p, h, given);
-            exponentials += weight;
-            const point<Real, Row> placed = place_weighted<F, Row>(p, p.levels, h, l, k, given, reference, weight);
+            const Real own_weight = weight_of<F>(p, h, given);
+            exponentials += own_weight;
+            const point<Real, Row> placed = place_weighted<F, Row>(p, p.levels, h, l, k, given, reference, own_weight);
             load(k0 + team + lane);
             weights[lane].set(placed);
             places[lane].set(placed, row_bytes);
@@ -112,7 +148,7 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
             for (int c = 0; c < Width; ++c)
                 sum[c] *= scale;
         }
-        if (q < p.queries && has_channels && share == 0)
+        if (ordinal < p.queries && has_channels && share == 0)
             store<Value, Width>(static_cast<Value *>(p.t.output) + p.output(n, q, m) + channel, sum);
     };
     for_each_tile<F>(grid.query_tiles, grid.head_tiles * grid.channel_tiles, p.batch, sample);
@@ -124,12 +160,21 @@ cudaError_t launch_teams(const params &p, cudaStream_t stream)
     const team_grid grid = make_team_grid<Value, Lanes, Width, Split>(p);
     return launch(forward_kernel<Value, Point, Lanes, Width, Split, Row, F>,
                   grid_of(grid.query_tiles, int64_t(grid.head_tiles) * grid.channel_tiles, p.batch), threads_per_block,
-                  0, stream, p, grid);
+                  0, stream, p, grid, takes_patches<Value, Split, F> && has_query_per_pixel(p));
 }
+
+/* Threads that an H200 runs at once in blocks of forward_kernel() that do not split. */
+constexpr int64_t full_wave = 132 * resident_blocks<float, 1, form::plain> * threads_per_block;
 
 template <class Value, class Point, int Lanes, int Width, form F>
 cudaError_t launch_exact(const params &p, cudaStream_t stream)
 {
+    /* Splitting adds instructions: f32 problems that nearly fill one wave do without, larger ones need but little. */
+    const int64_t threads = int64_t(p.batch) * p.queries * p.heads * Lanes;
+    if constexpr (sizeof(Value) == 4 && F == form::plain)
+        if (is_small(p, Lanes) && threads > full_wave * 3 / 4)
+            return threads <= full_wave ? launch_teams<Value, Point, Lanes, Width, 1, int, F>(p, stream)
+                                        : launch_teams<Value, Point, Lanes, Width, 2, int, F>(p, stream);
     if (is_small(p, Lanes))
         return launch_teams<Value, Point, Lanes, Width, split_of<Lanes>, int, F>(p, stream);
     return launch_teams<Value, Point, Lanes, Width, 1, int, F>(p, stream);

@@ -5,6 +5,7 @@
 
 #include "sample.cuh"
 
+#include <algorithm>
 #include <limits.h>
 
 namespace msda
@@ -56,7 +57,7 @@ inline params make_params(const msda_shape &shape, const msda_tensors &tensors)
     }
     p.equal_points = equal ? problem.levels[0].points : 0;
     p.point_multiplier =
-        shape.num_points > 1 && shape.num_points < 65536 ? unsigned((uint64_t(1) << 32) / shape.num_points + 1) : 0;
+        shape.num_points > 1 && shape.num_points < 65000 ? unsigned((uint64_t(1) << 32) / shape.num_points + 1) : 0;
     p.level_multiplier = equal ? unsigned((uint64_t(1) << 32) / p.equal_points + 1) : 0;
     p.levels[problem.num_levels].first_point = p.num_points;
     return p;
@@ -169,6 +170,13 @@ template <class... Parameters, class... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, size_t shared, cudaStream_t stream,
                    Arguments... arguments)
 {
+    constexpr size_t without_asking = 48 * 1024; /* of dynamic shared memory */
+    if (shared > without_asking) {
+        const cudaError_t error =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared));
+        if (error != cudaSuccess)
+            return error;
+    }
     cudaLaunchConfig_t config = {};
     config.gridDim = blocks;
     config.blockDim = dim3(threads);

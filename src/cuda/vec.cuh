@@ -37,11 +37,21 @@ template <class T, int Width> __device__ __forceinline__ raw<T, Width> load_raw(
     return __ldg(reinterpret_cast<const raw<T, Width> *>(from));
 }
 
-/* The pointer, in registers from here on: keeps the compiler from computing it anew at every use. */
+/* The pointer or number, in registers from here on: keeps the compiler from computing it anew at every use. */
 template <class T> __device__ __forceinline__ T *keep(T *pointer)
 {
     asm volatile("" : "+l"(pointer));
     return pointer;
+}
+__device__ __forceinline__ unsigned keep(unsigned number)
+{
+    asm volatile("" : "+r"(number));
+    return number;
+}
+__device__ __forceinline__ uint64_t keep(uint64_t number)
+{
+    asm volatile("" : "+l"(number));
+    return number;
 }
 
 __device__ __forceinline__ float widen(float x)
