@@ -54,12 +54,10 @@ static void bytes_do_not_depend_on_thread_count(void **state)
     backend_for_each_dtype(check_thread_counts);
 }
 
-/* A level of few pixels and one head: fewer natural pieces of work than threads. */
-static void check_few_items(msda_dtype dtype)
+static void check_sixteen_threads(const named_problem *shape, msda_dtype dtype)
 {
-    static const named_problem narrow = {"narrow", 1, 40, 1, 8, 0, {{2, 3, 4, 0}}};
     trial one, many;
-    const msda_problem problem = problem_with_dtype(problem_of(&narrow), dtype);
+    const msda_problem problem = problem_with_dtype(problem_of(shape), dtype);
     trial_open(&one, &problem, 0);
     trial_open(&many, &problem, 0);
     inputs_fill(&one, 7);
@@ -71,10 +69,30 @@ static void check_few_items(msda_dtype dtype)
     trial_close(&many);
 }
 
+/* A level of few pixels and one head: fewer natural pieces of work than threads. */
+static void check_few_items(msda_dtype dtype)
+{
+    static const named_problem narrow = {"narrow", 1, 40, 1, 8, 0, {{2, 3, 4, 0}}};
+    check_sixteen_threads(&narrow, dtype);
+}
+
 static void more_threads_than_work_is_fine(void **state)
 {
     (void)state;
     backend_for_each_dtype(check_few_items);
+}
+
+/* More queries than are put in order at a time. */
+static void check_many_queries(msda_dtype dtype)
+{
+    static const named_problem crowd = {"crowd", 2, 1100, 2, 8, 0, {{7, 9, 2, 0}, {3, 4, 1, 0}}};
+    check_sixteen_threads(&crowd, dtype);
+}
+
+static void the_order_of_queries_does_not_depend_on_threads(void **state)
+{
+    (void)state;
+    backend_for_each_dtype(check_many_queries);
 }
 
 static void check_repetitions(msda_dtype dtype)
@@ -144,6 +162,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_do_not_depend_on_thread_count),
         cmocka_unit_test(more_threads_than_work_is_fine),
+        cmocka_unit_test(the_order_of_queries_does_not_depend_on_threads),
         cmocka_unit_test(one_hundred_runs_give_the_same_bytes),
         cmocka_unit_test(calls_may_run_at_the_same_time),
     };

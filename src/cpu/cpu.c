@@ -32,16 +32,18 @@ static int threads_for(int num_threads)
 #endif
 }
 
-static void *scratch_of_thread(const msda_cpu_job *job)
+static void open_thread(msda_cpu_thread *thread, const msda_cpu_job *job)
 {
 #if defined(_OPENMP)
-    const size_t thread = (size_t)omp_get_thread_num();
+    const size_t number = (size_t)omp_get_thread_num();
 #else
-    const size_t thread = 0;
+    const size_t number = 0;
 #endif
-    if (job->plan.scratch_size == 0)
-        return NULL;
-    return (unsigned char *)job->workspace + job->plan.scratch_offset + thread * job->plan.scratch_size;
+    const msda_cpu_plan *plan = &job->plan;
+    thread->order.n = -1;
+    thread->scratch = plan->scratch_size == 0
+                          ? NULL
+                          : (unsigned char *)job->workspace + plan->scratch_offset + number * plan->scratch_size;
 }
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -50,32 +52,36 @@ static int64_t smaller(int64_t a, int64_t b)
 }
 
 /* guided: a thread takes many stretches first, whose items share its cache, and few at the end. */
-static void run_stretches(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
+static void run_stretches(const msda_cpu_pass *pass, const msda_cpu_job *job, msda_cpu_thread *thread, int64_t items)
 {
-    (void)threads; /* unused without OpenMP */
     const int64_t length = pass->stretch, stretches = (items + length - 1) / length;
-    OPENMP(omp parallel for num_threads(threads) schedule(guided))
+    OPENMP(omp for schedule(guided) nowait)
     for (int64_t i = 0; i < stretches; ++i)
-        pass->run(job, scratch_of_thread(job), i * length, smaller((i + 1) * length, items));
+        pass->run(job, thread, i * length, smaller((i + 1) * length, items));
 }
 
-static void run_one_by_one(const msda_cpu_pass *pass, const msda_cpu_job *job, int64_t items, int threads)
+static void run_one_by_one(const msda_cpu_pass *pass, const msda_cpu_job *job, msda_cpu_thread *thread, int64_t items)
 {
-    (void)threads; /* unused without OpenMP */
-    OPENMP(omp parallel for num_threads(threads) schedule(dynamic, 1))
+    OPENMP(omp for schedule(dynamic, 1) nowait)
     for (int64_t item = 0; item < items; ++item)
-        pass->run(job, scratch_of_thread(job), item, item + 1);
+        pass->run(job, thread, item, item + 1);
 }
 
 static void run_pass(const msda_cpu_pass *pass, const msda_cpu_job *job, int threads)
 {
     const int64_t items = pass->count ? pass->count(job) : 0;
+    (void)threads; /* unused without OpenMP */
     if (items == 0)
         return;
-    if (pass->stretch > 0)
-        run_stretches(pass, job, items, threads);
-    else
-        run_one_by_one(pass, job, items, threads);
+    OPENMP(omp parallel num_threads(threads))
+    {
+        msda_cpu_thread thread;
+        open_thread(&thread, job);
+        if (pass->stretch > 0)
+            run_stretches(pass, job, &thread, items);
+        else
+            run_one_by_one(pass, job, &thread, items);
+    }
 }
 
 /* ---- forward and backward of either form ------------------------------------------------------------------------- */

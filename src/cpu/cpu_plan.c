@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu_plan.h"
 
-#include <stdbool.h>
+#include <stddef.h>
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -20,7 +20,7 @@ static int64_t divide_up(int64_t a, int64_t b)
 #define RUN_LENGTH  8
 
 /* Whether query q is pixel q, level after level. If it only looks like that, no more than speed is lost. */
-static bool queries_are_pixels(const msda_shape *shape)
+int msda_cpu_queries_are_pixels(const msda_shape *shape)
 {
     int64_t pixels = 0;
     for (int l = 0; l < shape->p.num_levels; ++l)
@@ -35,7 +35,7 @@ static int64_t tiles_of_level(const msda_level *level)
 
 int64_t msda_cpu_count_tiles(const msda_shape *shape)
 {
-    if (!queries_are_pixels(shape))
+    if (!msda_cpu_queries_are_pixels(shape))
         return divide_up(shape->p.queries, RUN_LENGTH);
     int64_t tiles = 0;
     for (int l = 0; l < shape->p.num_levels; ++l)
@@ -45,9 +45,9 @@ int64_t msda_cpu_count_tiles(const msda_shape *shape)
 
 msda_cpu_tile msda_cpu_find_tile(const msda_shape *shape, int64_t tile)
 {
-    if (!queries_are_pixels(shape)) {
+    if (!msda_cpu_queries_are_pixels(shape)) {
         const int64_t first = tile * RUN_LENGTH;
-        return (msda_cpu_tile){first, RUN_LENGTH, 1, (int32_t)smaller(RUN_LENGTH, shape->p.queries - first)};
+        return (msda_cpu_tile){first, RUN_LENGTH, 1, (int32_t)smaller(RUN_LENGTH, shape->p.queries - first), NULL};
     }
     const msda_level *level = shape->p.levels;
     int64_t first_query = 0;
@@ -59,7 +59,7 @@ msda_cpu_tile msda_cpu_find_tile(const msda_shape *shape, int64_t tile)
     const int64_t x = tile % across * TILE_WIDTH, y = tile / across * TILE_HEIGHT;
     return (msda_cpu_tile){first_query + y * level->width + x, level->width,
                            (int32_t)smaller(TILE_HEIGHT, level->height - y),
-                           (int32_t)smaller(TILE_WIDTH, level->width - x)};
+                           (int32_t)smaller(TILE_WIDTH, level->width - x), NULL};
 }
 
 /* ---- items of the value gradient --------------------------------------------------------------------------------- */

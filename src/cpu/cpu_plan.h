@@ -9,13 +9,16 @@
 #include "../shape.h"
 
 /* Queries of one batch item that are visited together, since they sample close to one another: `runs` runs of
- * `run_length` queries, each `pitch` queries after the one before. */
+ * `run_length` queries, each `pitch` queries after the one before; with an order (cpu_order.inc) one run of those that it
+ * names, counted from first_query. */
 typedef struct msda_cpu_tile {
     int64_t first_query, pitch;
     int32_t runs, run_length;
+    const uint16_t *order;
 } msda_cpu_tile;
 
 /* Tiles of one batch item: rectangles of pixels if the queries are the pixels of all levels (an encoder), else runs. */
+int msda_cpu_queries_are_pixels(const msda_shape *shape);
 int64_t msda_cpu_count_tiles(const msda_shape *shape);
 msda_cpu_tile msda_cpu_find_tile(const msda_shape *shape, int64_t tile);
 

@@ -72,9 +72,9 @@ static void clear_rows(const msda_cpu_job *job, int64_t n, int64_t first, int64_
             memset(to + (r * stride->row + m * stride->head) * size, 0, (size_t)(rows * heads * channels * size));
 }
 
-void msda_cpu_clear(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last)
+void msda_cpu_clear(const msda_cpu_job *job, msda_cpu_thread *thread, int64_t first, int64_t last)
 {
-    (void)scratch;
+    (void)thread;
     const int64_t length = job->shape.p.value_length;
     if (msda_cpu_sums_in_image(&job->shape)) {
         clear_image(job, first, last);
@@ -105,21 +105,21 @@ static int64_t count_naive_references(const msda_cpu_job *job)
     return job->tensors.grad_references ? count_naive_queries(job) : 0;
 }
 
-static void naive_forward(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last)
+static void naive_forward(const msda_cpu_job *job, msda_cpu_thread *thread, int64_t first, int64_t last)
 {
-    (void)scratch;
+    (void)thread;
     msda_naive_forward_items(&job->shape, &job->tensors, first, last);
 }
 
-static void naive_backward(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last)
+static void naive_backward(const msda_cpu_job *job, msda_cpu_thread *thread, int64_t first, int64_t last)
 {
-    (void)scratch;
+    (void)thread;
     msda_naive_backward_items(&job->shape, &job->tensors, first, last);
 }
 
-static void naive_references(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last)
+static void naive_references(const msda_cpu_job *job, msda_cpu_thread *thread, int64_t first, int64_t last)
 {
-    (void)scratch;
+    (void)thread;
     msda_naive_reference_items(&job->shape, &job->tensors, first, last);
 }
 

@@ -18,11 +18,24 @@ typedef struct msda_cpu_job {
     void *workspace;
 } msda_cpu_job;
 
+/* Queries that are visited in an order of their own: at most so many at a time, so that each thread has room for it. */
+#define MSDA_CPU_WINDOW 1024
+
+typedef struct msda_cpu_order {
+    int64_t n, first; /* whose: the window of batch item n that begins with query `first`; n < 0: nobody's yet */
+    uint16_t query[MSDA_CPU_WINDOW]; /* counted from `first` */
+} msda_cpu_order;
+
+/* What a thread has of its own from item to item. */
+typedef struct msda_cpu_thread {
+    void *scratch; /* its part of the workspace, plan.scratch_size bytes */
+    msda_cpu_order order;
+} msda_cpu_thread;
+
 typedef struct msda_cpu_pass {
     /* 0 where the job does not ask for what the pass makes. */
     int64_t (*count)(const msda_cpu_job *job);
-    /* scratch: the thread's own part of the workspace, plan.scratch_size bytes. */
-    void (*run)(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last);
+    void (*run)(const msda_cpu_job *job, msda_cpu_thread *thread, int64_t first, int64_t last);
     /* Neighbouring items share cache: a thread takes many at once, in stretches of so many. 0: one at a time. */
     int stretch;
 } msda_cpu_pass;
@@ -49,7 +62,7 @@ int64_t msda_cpu_count_value_gradients(const msda_cpu_job *job); /* the plan's *
 int64_t msda_cpu_count_image(const msda_cpu_job *job);           /* (n, row of value) */
 
 /* Zeroes what the value gradient will be summed in; items are (n, row of value). */
-void msda_cpu_clear(const msda_cpu_job *job, void *scratch, int64_t first, int64_t last);
+void msda_cpu_clear(const msda_cpu_job *job, msda_cpu_thread *thread, int64_t first, int64_t last);
 
 /* The rows of one instruction set, ended by an empty one; null where the build has none. */
 extern const msda_cpu_row msda_cpu_rows_scalar[];

@@ -13,6 +13,7 @@
  * The small gradients come from the gather in any case and are always written by the lane that owns the point. For the
  * fused form's references it leaves each head's share, which a last kernel adds up.
  */
+#include "backward_dots.cuh"
 #include "backward_points.cuh"
 #include "backward_runs.cuh"
 #include "backward_tiles.cuh"
@@ -249,6 +250,9 @@ cudaError_t gather(const msda_shape &shape, const params &p, const backward_scra
                       (scratch.sums && is_wide(scratch.sum_strides, shape.p.value_length, sizeof(Sum)));
     if (!vectors || wide)
         return launch_points<Value, Point, Sum, 32, 1, 1, true, int64_t, form::any>(p, scratch, stream);
+    if constexpr (HeadDim != MSDA_ANY && sizeof(Value) == 2 && !Scatter)
+        if (can_find_dots<Point>(p))
+            return launch_dots<Value, Point, HeadDim>(p, stream);
     if constexpr (HeadDim != MSDA_ANY) {
         switch (form_of<Point>(p)) {
         case form::plain:
@@ -352,7 +356,7 @@ cudaError_t sum_in_order(const msda_shape &shape, const params &p, const bin_scr
     const bool narrow_rows =
         p.grad_output.row <= INT_MAX / int64_t(sizeof(Value)) && p.grad_value.row <= INT_MAX / int64_t(sizeof(Sum));
     if (!vectors || !narrow_rows)
-        return sum_tiles<Value, Point, Sum, 32, 1, form::any>(shape, p, scratch, stream);
+        return sum_tiles < Value, Point, Sum, sizeof(Value) == 8 ? 16 : 32, 1, form::any > (shape, p, scratch, stream);
     if constexpr (HeadDim != MSDA_ANY) {
         switch (form_of<Point>(p)) {
         case form::plain:

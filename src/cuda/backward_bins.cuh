@@ -55,7 +55,8 @@ struct bin_scratch {
 template <class Real> tiling make_tiling(const msda_shape &shape, int log2_most_cells, int most_points)
 {
     tiling t = {};
-    const int64_t most_queries = std::min(int64_t(1) << 24, (int64_t(1) << 30) / shape.num_points);
+    /* Numbers of 32 bits, the last of which names no point. */
+    const int64_t most_queries = std::min((int64_t(1) << (32 - cell_bits)) - 1, (int64_t(1) << 30) / shape.num_points);
     t.queries = int(std::max(int64_t(1), std::min(most_queries, int64_t(shape.p.queries))));
     t.chunks = int((t.queries * shape.num_points + points_per_chunk<Real> - 1) / points_per_chunk<Real>);
     double load[MSDA_MAX_LEVELS]; /* points a tile */
