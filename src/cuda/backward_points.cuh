@@ -140,8 +140,8 @@ __device__ __forceinline__ point_gradients<Real> find_gradients(const point<Real
 
 /* Plain form: what is found is final. */
 template <form F, class Point, class Real>
-__device__ __forceinline__ void write_point(const params &p, int64_t n, int64_t q, int64_t m, int k,
-                                            const point_gradients<Real> &found)
+__device__ __forceinline__ void write_point_gradients(const params &p, int64_t n, int64_t q, int64_t m, int k,
+                                                      const point_gradients<Real> &found)
 {
     if (p.t.grad_weights)
         write_gradient(p, static_cast<Point *>(p.t.grad_weights) + p.grad_weights(n, q, m) + k, found.weight);
@@ -370,7 +370,7 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
                     kept[k] = {placed.weight, found.weight, found.location};
                     mean += placed.weight * found.weight;
                 } else {
-                    write_point<F, Point>(p, n, q, m, k, found);
+                    write_point_gradients<F, Point>(p, n, q, m, k, found);
                 }
             }
             __syncwarp();
