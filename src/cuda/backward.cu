@@ -10,8 +10,8 @@
  *   tiles   points are sorted by where they lie, and every pixel is summed in a fixed order (backward_tiles.cuh). Always for
  *           DETERMINISTIC.
  * The first two sum in grad_value itself or, for 16-bit types with FP32, in an fp32 image that is rounded once at the end.
- * The small gradients come from the gather in any case and are always written by the lane that owns the point. The fused
- * form turns them into those of offsets, logits and references in a last kernel.
+ * The small gradients come from the gather in any case and are always written by the lane that owns the point. For the
+ * fused form's references it leaves each head's share, which a last kernel adds up.
  */
 #include "backward_dots.cuh"
 #include "backward_points.cuh"
@@ -47,7 +47,7 @@ struct plan {
     method how;
     bool image;
     /* offsets into the workspace, bytes */
-    size_t weight_gradients, location_gradients, softmax, image_at, begins, records, seams, total;
+    size_t kept_points, reference_shares, softmax, image_at, begins, records, seams, total;
 };
 
 size_t take(size_t *total, size_t size)
@@ -67,8 +67,11 @@ template <class Value> plan make_plan(const msda_shape &shape)
     to.image = to.how != method::tiles && sizeof(Value) == 2 && p.grad_value_dtype != MSDA_DTYPE_F32 &&
                p.accumulate != MSDA_ACCUMULATE_NATIVE;
     if (shape.fused) {
-        to.weight_gradients = take(&to.total, points * sizeof(Real));
-        to.location_gradients = take(&to.total, points * 2 * sizeof(Real));
+        /* Which lanes run depends on the pointers' alignment, so there is room for the smallest teams. */
+        const int lanes = std::clamp(p.head_dim * int(sizeof(Value)) / 16, 1, 8);
+        if (kept_bytes<Real>(lanes, int(shape.num_points)) == 0)
+            to.kept_points = take(&to.total, points * sizeof(kept_point<Real>));
+        to.reference_shares = take(&to.total, heads * reference_pairs<form::any>(p) * sizeof(pair_of<Real>));
         to.softmax = take(&to.total, heads * sizeof(softmax_state<Real>));
     }
     if (to.image)
@@ -169,117 +172,48 @@ cudaError_t round_image(const msda_shape &shape, const params &p, const float *i
 
 /* ---- the fused form's own gradients ---------------------------------------------------------------------------- */
 
-/* One warp a query and head: softmax_state for the kernels that meet a head's points one by one. */
+/*
+ * softmax_state for the kernels that meet a head's points one by one. Few lanes a head, and no divisions: it is there to
+ * be cheap beside them.
+ */
+constexpr int softmax_lanes = 4;
+
 template <class Point>
 __global__ void __launch_bounds__(threads_per_block)
     softmax_kernel(const __grid_constant__ params p, softmax_state<real_of<Point>> *states)
 {
-    const int lane = threadIdx.x % 32;
-    const int64_t heads = int64_t(p.batch) * p.queries * p.heads;
-    for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32; i < heads;
-         i += int64_t(gridDim.x) * warps_per_block) {
-        const int64_t query = i / p.heads;
-        const head<Point> slice = open_slice<form::any, Point>(p, query / p.queries, i % p.heads);
-        const head<Point> h = open_head<form::any>(p, slice, int(query % p.queries));
-        const softmax_state<real_of<Point>> state = find_softmax<32>(p, h, lane);
-        if (lane == 0)
-            states[i] = state;
-    }
+    constexpr int teams = threads_per_block / softmax_lanes;
+    const int lane = threadIdx.x % softmax_lanes;
+    for (int n = blockIdx.z; n < p.batch; n += gridDim.z)
+        for (int m = blockIdx.y; m < p.heads; m += gridDim.y) {
+            const head<Point> slice = open_slice<form::any, Point>(p, n, m);
+            for (int64_t first = int64_t(blockIdx.x) * teams; first < p.queries; first += int64_t(gridDim.x) * teams) {
+                const int64_t q = first + int(threadIdx.x) / softmax_lanes;
+                const head<Point> h = open_head<form::any>(p, slice, int(min(q, int64_t(p.queries) - 1)));
+                const softmax_state<real_of<Point>> state = find_softmax<softmax_lanes>(p, h, lane);
+                if (lane == 0 && q < p.queries)
+                    states[(int64_t(n) * p.queries + q) * p.heads + m] = state;
+            }
+        }
 }
 
-template <class Point, class Real>
-__device__ __forceinline__ void write_gradient(const params &p, Point *to, Real gradient)
-{
-    *to = narrow<Point>(p.add ? widen(*to) + gradient : gradient);
-}
-
-/*
- * One warp a query: from the gradients G of the weights and those of the locations to
- *   logits      weight_k * (G_k - sum_j weight_j G_j),
- *   offsets     location gradient * (location / offset),
- *   references  the sum over all heads and points that refer to them, by one lane each, in order.
- */
+/* One thread a component of a query's references: the sum of all heads' shares in its gradient, in order. */
 template <class Point>
-__global__ void __launch_bounds__(threads_per_block, 2)
-    finish_fused_kernel(const __grid_constant__ params p, const real_of<Point> *weight_gradients,
-                        const real_of<Point> *location_gradients)
+__global__ void __launch_bounds__(threads_per_block)
+    sum_references_kernel(const __grid_constant__ params p, const real_of<Point> *shares)
 {
     using Real = real_of<Point>;
-    __shared__ level levels[MSDA_MAX_LEVELS + 1];
-    load_levels(p, levels);
-    const int lane = threadIdx.x % 32;
-    const bool boxes = p.reference_kind == MSDA_REFERENCE_BOXES;
-    const int64_t queries = int64_t(p.batch) * p.queries;
-
-    for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32; i < queries;
-         i += int64_t(gridDim.x) * warps_per_block) {
-        const int64_t n = i / p.queries;
-        const int q = int(i % p.queries);
-        const int64_t first_point = i * p.heads * p.num_points;
-
-        for (int m = 0; m < p.heads; ++m) {
-            head<Point> h = open_head<form::any>(p, open_slice<form::any, Point>(p, n, m), q);
-            const Real *own_weights = weight_gradients + first_point + int64_t(m) * p.num_points;
-            const Real *own_locations = location_gradients + 2 * (first_point + int64_t(m) * p.num_points);
-            if (p.t.grad_weights) {
-                h.softmax = find_softmax<32>(p, h, lane);
-                const auto weight_of = [&](int k) {
-                    return exp(widen(h.weights[k]) - h.softmax.largest) * h.softmax.scale;
-                };
-                Real mean = 0;
-                for (int k = lane; k < p.num_points; k += 32)
-                    mean += weight_of(k) * own_weights[k];
-#pragma unroll
-                for (int distance = 16; distance > 0; distance /= 2)
-                    mean += __shfl_xor_sync(~0u, mean, distance);
-                Point *to = static_cast<Point *>(p.t.grad_weights) + p.grad_weights(n, q, m);
-                for (int k = lane; k < p.num_points; k += 32)
-                    write_gradient(p, to + k, weight_of(k) * (own_weights[k] - mean));
-            }
-            if (p.t.grad_locations) {
-                Point *to = static_cast<Point *>(p.t.grad_locations) + p.grad_locations(n, q, m);
-                for (int k = lane; k < p.num_points; k += 32) {
-                    const int l = level_of(p, levels, k);
-                    Real x, y;
-                    offset_scale<form::any>(p, levels, h, l, reference_of<form::any>(p, levels, l, k), x, y);
-                    write_gradient(p, to + 2 * int64_t(k), own_locations[2 * int64_t(k)] * x);
-                    write_gradient(p, to + 2 * int64_t(k) + 1, own_locations[2 * int64_t(k) + 1] * y);
-                }
-            }
+    const int64_t length = 2 * int64_t(reference_pairs<form::any>(p)), count = p.queries * length;
+    for (int n = blockIdx.y; n < p.batch; n += gridDim.y)
+        for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+             i += int64_t(gridDim.x) * blockDim.x) {
+            const int64_t q = i / length, component = i % length;
+            const Real *share = shares + (int64_t(n) * p.queries + q) * p.heads * length + component;
+            Real sum = Real(0);
+            for (int m = 0; m < p.heads; ++m)
+                sum += share[m * length];
+            write_gradient(p, static_cast<Point *>(p.t.grad_references) + p.grad_references(n, q, 0) + component, sum);
         }
-
-        if (p.t.grad_references) {
-            const bool anchors = p.reference_kind == MSDA_REFERENCE_ANCHORS;
-            const int components = boxes ? 4 : 2;
-            const int length = components * (anchors ? p.num_anchors : p.num_levels);
-            for (int component = lane; component < length; component += 32) {
-                const int axis = component % 2, which = component / components;
-                Real sum = 0;
-                for (int m = 0; m < p.heads; ++m) {
-                    const head<Point> h = open_head<form::any>(p, open_slice<form::any, Point>(p, n, m), q);
-                    const Real *own_locations = location_gradients + 2 * (first_point + int64_t(m) * p.num_points);
-                    for (int l = anchors ? 0 : which; l < (anchors ? p.num_levels : which + 1); ++l) {
-                        const int end = levels[l + 1].first_point;
-                        const Real size_scale = Real(p.box_scale) / Real(end - levels[l].first_point);
-                        for (int k = levels[l].first_point + (anchors ? which : 0); k < end;
-                             k += anchors ? p.num_anchors : 1) {
-                            const Real gradient = own_locations[2 * int64_t(k) + axis];
-                            sum += component % components < 2
-                                       ? gradient
-                                       : gradient * widen(h.locations[2 * int64_t(k) + axis]) * size_scale;
-                        }
-                    }
-                }
-                write_gradient(p, static_cast<Point *>(p.t.grad_references) + p.grad_references(n, q, 0) + component,
-                               sum);
-            }
-        }
-    }
-}
-
-dim3 warps(int64_t count)
-{
-    return grid_of((count + warps_per_block - 1) / warps_per_block);
 }
 
 /* ---- the two ways to sum grad_value ---------------------------------------------------------------------------- */
@@ -291,11 +225,14 @@ dim3 warps(int64_t count)
             return error_;                                                                                             \
     } while (0)
 
+/* Sums wider than the values set the pace: a lane's reduction is one vector, and a warp's are whole sectors. */
+template <class Value, class Sum, int HeadDim, bool Scatter>
+constexpr int gather_lanes = HeadDim *int(Scatter ? sizeof(Sum) : sizeof(Value)) / 16;
+
 template <class Value, class Point, class Sum, int HeadDim, bool Scatter, form F>
 cudaError_t gather_exactly(const params &p, const backward_scratch &scratch, cudaStream_t stream)
 {
-    /* Sums wider than the values set the pace: a lane's reduction is one vector, and a warp's are whole sectors. */
-    constexpr int width = 16 / int(Scatter ? sizeof(Sum) : sizeof(Value)), lanes = HeadDim / width;
+    constexpr int lanes = gather_lanes<Value, Sum, HeadDim, Scatter>, width = HeadDim / lanes;
     if (is_small(p, lanes))
         return launch_points<Value, Point, Sum, lanes, width, split_of<lanes>, Scatter, int, F>(p, scratch, stream);
     return launch_points<Value, Point, Sum, lanes, width, 1, Scatter, int, F>(p, scratch, stream);
@@ -321,7 +258,9 @@ cudaError_t gather(const msda_shape &shape, const params &p, const backward_scra
         case form::plain:
             return gather_exactly<Value, Point, Sum, HeadDim, Scatter, form::plain>(p, scratch, stream);
         case form::fused:
-            return gather_exactly<Value, Point, Sum, HeadDim, Scatter, form::fused>(p, scratch, stream);
+            if (kept_bytes<real_of<Value>>(gather_lanes<Value, Sum, HeadDim, Scatter>, p.num_points) > 0)
+                return gather_exactly<Value, Point, Sum, HeadDim, Scatter, form::fused>(p, scratch, stream);
+            break;
         case form::any:
             break;
         }
@@ -472,9 +411,11 @@ cudaError_t sum_atomically(const msda_shape &shape, const params &p, method how,
         TRY(clear_rows(p, sums, strides, 0, shape.p.value_length, shape.p.value_length, stream));
     if constexpr (sizeof(Sum) > 2) /* sums in 16 bits are NATIVE's, and always direct */
         if (how == method::runs && can_run<Value, Sum>(p, scratch, shape.p.value_length)) {
-            TRY((sum_sorted<Value, Point, Sum, HeadDim>(shape, p, lists, scratch, stream)));
-            scratch.sums = nullptr;
-            return want_points ? gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream) : cudaSuccess;
+            backward_scratch no_sums = scratch;
+            no_sums.sums = nullptr;
+            if (want_points)
+                TRY((gather<Value, Point, Sum, HeadDim, false>(shape, p, no_sums, stream)));
+            return sum_sorted<Value, Point, Sum, HeadDim>(shape, p, lists, scratch, stream);
         }
     return gather<Value, Point, Sum, HeadDim, true>(shape, p, scratch, stream);
 }
@@ -486,20 +427,27 @@ cudaError_t run_backward(const msda_shape &shape, const params &p, char *workspa
     const plan at = make_plan<Value>(shape);
     const bool want_points = p.t.grad_locations || p.t.grad_weights || p.t.grad_references;
     backward_scratch scratch = {};
-    scratch.weight_gradients = workspace + at.weight_gradients;
-    scratch.location_gradients = workspace + at.location_gradients;
+    scratch.kept_points = workspace + at.kept_points; /* means nothing where there is room for them in shared memory */
+    scratch.reference_shares = workspace + at.reference_shares;
     softmax_state<Real> *states = reinterpret_cast<softmax_state<Real> *>(workspace + at.softmax);
     const bin_scratch lists = {reinterpret_cast<unsigned short *>(workspace + at.begins), workspace + at.records,
                                workspace + at.seams, states};
     Sum *grad_value = static_cast<Sum *>(p.t.grad_value);
 
-    if (p.fused && grad_value && at.how != method::direct)
-        TRY(launch(softmax_kernel<Point>, warps(int64_t(p.batch) * p.queries * p.heads), threads_per_block, 0, stream,
-                   p, states));
+    /* The kernels that meet a head's points one by one come after the gather, which leaves them the softmax. */
+    if (p.fused && grad_value && at.how != method::direct) {
+        if (want_points)
+            scratch.softmax = states;
+        else
+            TRY(launch(softmax_kernel<Point>,
+                       grid_of((int64_t(p.queries) * softmax_lanes + threads_per_block - 1) / threads_per_block,
+                               p.heads, p.batch),
+                       threads_per_block, 0, stream, p, states));
+    }
     if (grad_value && at.how == method::tiles) {
-        TRY((sum_in_order<Value, Point, Sum, HeadDim>(shape, p, lists, stream)));
         if (want_points)
             TRY((gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream)));
+        TRY((sum_in_order<Value, Point, Sum, HeadDim>(shape, p, lists, stream)));
     } else if (grad_value && at.image) {
         float *image = reinterpret_cast<float *>(workspace + at.image_at);
         const int64_t row = int64_t(p.heads) * p.head_dim;
@@ -515,10 +463,12 @@ cudaError_t run_backward(const msda_shape &shape, const params &p, char *workspa
     } else if (want_points) {
         TRY((gather<Value, Point, Sum, HeadDim, false>(shape, p, scratch, stream)));
     }
-    if (p.fused && want_points)
-        TRY(launch(finish_fused_kernel<Point>, warps(int64_t(p.batch) * p.queries), threads_per_block, 0, stream, p,
-                   static_cast<const Real *>(scratch.weight_gradients),
-                   static_cast<const Real *>(scratch.location_gradients)));
+    if (p.t.grad_references)
+        TRY(launch(sum_references_kernel<Point>,
+                   grid_of((int64_t(p.queries) * 2 * reference_pairs<form::any>(p) + threads_per_block - 1) /
+                               threads_per_block,
+                           p.batch),
+                   threads_per_block, 0, stream, p, static_cast<const Real *>(scratch.reference_shares)));
     return cudaSuccess;
 }
 

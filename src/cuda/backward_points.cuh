@@ -4,6 +4,11 @@
  * corners of a point; the team adds up these four dot products and the lane that placed the point turns them into the
  * gradients of its location and weight. With Scatter the same loop adds weight * grad_output to the corners' rows of
  * grad_value (or of its fp32 image) with atomic reductions.
+ *
+ * Fused form: the gradient of an offset is the location's times a factor. That of a logit needs
+ *   sum_j weight_j * G_j,  G the gradients of the weights,
+ * and that of a reference is a sum over points, so a team keeps what they need of its points until it has met them all.
+ * References are shared by heads: each leaves its share, and a last kernel adds them up in order.
  */
 #ifndef MSDA_BACKWARD_POINTS_CUH
 #define MSDA_BACKWARD_POINTS_CUH
@@ -15,17 +20,76 @@ namespace msda
 {
 /* Blocks of a multiprocessor: as many as fit without spilling registers. */
 template <class Value, int Split, bool Scatter, form F>
-constexpr int resident_gather_blocks = sizeof(Value) == 8 || Scatter                         ? 2
-                                       : sizeof(Value) == 4 && F == form::plain &&Split == 1 ? 4
-                                                                                             : 3;
+constexpr int resident_gather_blocks = sizeof(Value) == 8                                  ? 1
+                                       : Scatter                                           ? 2
+                                       : sizeof(Value) == 4 && F != form::any &&Split == 1 ? 4
+                                                                                           : 3;
+
+/*
+ * Fused form: a point's weight, the gradient of this weight, and that of its location; before it is known, where in its
+ * cell the point lies, and before it is placed, its exponential.
+ */
+template <class Real> struct alignas(16) kept_point {
+    Real weight, weight_gradient;
+    pair_of<Real> location;
+};
 
 /* Where the gather leaves its results when they are not final; see backward.cu. */
 struct backward_scratch {
     void *sums; /* what grad_value is summed in: grad_value itself or its image */
     stride sum_strides;
-    void *weight_gradients;   /* fused: [batch][queries][heads][points], with respect to the weights after softmax */
-    void *location_gradients; /* fused: the same [2], with respect to the locations */
+    void *softmax;     /* fused: softmax_state[n][q][m] for the kernels that come after, or null */
+    void *kept_points; /* fused: kept_point[n][q][m][k], for heads of so many points that a block cannot keep them */
+    void *reference_shares; /* fused: [n][q][m][reference_pairs()], pair_of */
 };
+
+/* Points that a team has room for: an odd number, so that the teams of a warp keep theirs in different banks. */
+__host__ __device__ constexpr int kept_stride(int num_points)
+{
+    return num_points | 1;
+}
+
+/*
+ * Shared memory for the points that teams of `lanes` lanes keep; 0 if it would take too much of the first-level cache or,
+ * with all else that the gather shares, more than the 48 KiB that every device has.
+ */
+template <class Real> size_t kept_bytes(int lanes, int num_points)
+{
+    constexpr int64_t most = sizeof(Real) == 8 ? 30 * 1024 : 34 * 1024;
+    const int64_t points = threads_per_block / lanes * int64_t(kept_stride(num_points));
+    const int64_t bytes = points * int64_t(sizeof(kept_point<Real>));
+    return bytes <= most ? size_t(bytes) : 0;
+}
+
+/* The (x, y) and (w, h) of one query's references. */
+template <form F, class Problem> __host__ __device__ int reference_pairs(const Problem &p)
+{
+    if (is_set<F>(p.reference_kind == MSDA_REFERENCE_BOXES))
+        return 2 * p.num_levels;
+    return is_set<F>(p.reference_kind == MSDA_REFERENCE_ANCHORS) ? p.num_anchors : p.num_levels;
+}
+
+template <class Point, class Real>
+__device__ __forceinline__ void write_gradient(const params &p, Point *to, Real gradient)
+{
+    *to = narrow<Point>(p.add ? widen(*to) + gradient : gradient);
+}
+
+template <form F, class Point, class Real>
+__device__ __forceinline__ void write_pair(const params &p, Point *to, pair_of<Real> gradient)
+{
+    if (p.add) {
+        const pair_of<Real> old = {widen(to[0]), widen(to[1])};
+        gradient = {old.x + gradient.x, old.y + gradient.y};
+    }
+    if constexpr (F == form::any) {
+        to[0] = narrow<Point>(gradient.x);
+        to[1] = narrow<Point>(gradient.y);
+    } else {
+        const Real both[2] = {gradient.x, gradient.y};
+        store<Point, 2>(to, both);
+    }
+}
 
 /*
  * The dot products of Batch points, of which every lane holds its channels' part: on return a lane whose number ends in
@@ -53,33 +117,106 @@ template <int Lanes, int Batch, class Real> __device__ __forceinline__ void sum_
             dots[0][i] += __shfl_xor_sync(~0u, dots[0][i], distance);
 }
 
-/* Writes the gradients of point k from its four dot products. */
-template <form F, class Point, class Real, class Row>
-__device__ __forceinline__ void write_point_gradients(const params &p, const backward_scratch &scratch, int64_t n,
-                                                      int64_t q, int64_t m, int k, const point<Real, Row> &at,
-                                                      const Real (&dot)[4])
+/*
+ * The gradients of a point's weight and location from its four dot products. With form::fused that of the location is left
+ * in pixels, which makes it the offset's.
+ */
+template <class Real> struct point_gradients {
+    Real weight;
+    pair_of<Real> location;
+};
+
+template <form F, class Real, class Row>
+__device__ __forceinline__ point_gradients<Real> find_gradients(const point<Real, Row> &at, const Real (&dot)[4])
 {
     const Real x = at.fraction_x, y = at.fraction_y;
-    const Real weight = (Real(1) - x) * (Real(1) - y) * dot[0] + x * (Real(1) - y) * dot[1] +
-                        (Real(1) - x) * y * dot[2] + x * y * dot[3];
-    const Real along_x = at.weight * at.slope_x * ((Real(1) - y) * (dot[1] - dot[0]) + y * (dot[3] - dot[2]));
-    const Real along_y = at.weight * at.slope_y * ((Real(1) - x) * (dot[2] - dot[0]) + x * (dot[3] - dot[1]));
-    if (is_fused<F>(p)) {
-        const int64_t at_point = ((n * p.queries + q) * p.heads + m) * p.num_points + k;
-        static_cast<Real *>(scratch.weight_gradients)[at_point] = weight;
-        static_cast<Real *>(scratch.location_gradients)[2 * at_point] = along_x;
-        static_cast<Real *>(scratch.location_gradients)[2 * at_point + 1] = along_y;
-        return;
+    const Real scale_x = F == form::fused ? at.weight : at.weight * at.slope_x;
+    const Real scale_y = F == form::fused ? at.weight : at.weight * at.slope_y;
+    return {(Real(1) - x) * (Real(1) - y) * dot[0] + x * (Real(1) - y) * dot[1] + (Real(1) - x) * y * dot[2] +
+                x * y * dot[3],
+            {scale_x * ((Real(1) - y) * (dot[1] - dot[0]) + y * (dot[3] - dot[2])),
+             scale_y * ((Real(1) - x) * (dot[2] - dot[0]) + x * (dot[3] - dot[1]))}};
+}
+
+/* Plain form: what is found is final. */
+template <form F, class Point, class Real>
+__device__ __forceinline__ void write_point_gradients(const params &p, int64_t n, int64_t q, int64_t m, int k,
+                                                      const point_gradients<Real> &found)
+{
+    if (p.t.grad_weights)
+        write_gradient(p, static_cast<Point *>(p.t.grad_weights) + p.grad_weights(n, q, m) + k, found.weight);
+    if (p.t.grad_locations)
+        write_pair<F>(p, static_cast<Point *>(p.t.grad_locations) + p.grad_locations(n, q, m) + 2 * int64_t(k),
+                      found.location);
+}
+
+/* Fused form: softmax over a head whose team keeps the exponentials. */
+template <int Lanes, class Point, class Real>
+__device__ __forceinline__ softmax_state<Real> keep_exponentials(const params &p, const head<Point> &h,
+                                                                 kept_point<Real> *kept, int lane, bool in_range)
+{
+    const Real largest = find_largest<Lanes>(p, h, lane);
+    Real sum = Real(0);
+    for_each_logit<Lanes>(p, h, lane, [&](int k, Real logit) {
+        const Real x = exponential(logit - largest);
+        sum += x;
+        if (in_range)
+            kept[k].weight = x;
+    });
+    return {largest, reciprocal(sum_over_lanes<Lanes>(sum))};
+}
+
+/* One head's share in the gradient of a pair of its query's references. */
+template <form F, class Point, class Real>
+__device__ __forceinline__ pair_of<Real> sum_reference(const params &p, const head<Point> &h,
+                                                       const kept_point<Real> *kept, int pair)
+{
+    const bool boxes = is_set<F>(p.reference_kind == MSDA_REFERENCE_BOXES);
+    const bool anchors = is_set<F>(p.reference_kind == MSDA_REFERENCE_ANCHORS);
+    const int own_level = boxes ? pair / 2 : pair;
+    pair_of<Real> sum = {};
+    for (int l = anchors ? 0 : own_level; l < (anchors ? p.num_levels : own_level + 1); ++l) {
+        const int first = p.levels[l].first_point, end = p.levels[l + 1].first_point;
+#pragma unroll 1
+        for (int k = first + (anchors ? pair : 0); k < end; k += anchors ? p.num_anchors : 1) {
+            pair_of<Real> factor = {Real(1), Real(1)};
+            if (boxes && pair % 2 == 1) { /* (w, h) scales the offset */
+                const Real per_point = Real(p.box_scale) / Real(end - first);
+                factor = load_pair<F>(h.locations + 2 * int64_t(k));
+                factor = {factor.x * per_point, factor.y * per_point};
+            }
+            sum.x += kept[k].location.x * factor.x;
+            sum.y += kept[k].location.y * factor.y;
+        }
     }
-    if (p.t.grad_weights) {
-        Point *to = static_cast<Point *>(p.t.grad_weights) + p.grad_weights(n, q, m) + k;
-        *to = narrow<Point>(p.add ? widen(*to) + weight : weight);
+    if (F == form::fused)
+        sum = {sum.x * Real(p.levels[pair].width), sum.y * Real(p.levels[pair].height)};
+    return sum;
+}
+
+/* Fused form: the gradients of a head from the points that its team has kept; `mean`, of a lane's points, is its share. */
+template <int Lanes, form F, class Point, class Real>
+__device__ __forceinline__ void finish_head(const params &p, pair_of<Real> *shares, const head<Point> &h, int64_t n,
+                                            int64_t q, int64_t m, const kept_point<Real> *kept, Real mean, int lane)
+{
+    Point *logits = static_cast<Point *>(p.t.grad_weights) + p.grad_weights(n, q, m);
+    Point *offsets = static_cast<Point *>(p.t.grad_locations) + p.grad_locations(n, q, m);
+#pragma unroll 1
+    for (int k = lane; k < p.num_points; k += Lanes) {
+        const kept_point<Real> at = kept[k];
+        if (p.t.grad_weights)
+            write_gradient(p, logits + k, at.weight * (at.weight_gradient - mean));
+        if (p.t.grad_locations) {
+            pair_of<Real> scale = {Real(1), Real(1)};
+            if (F != form::fused)
+                scale = offset_scale<F>(p, p.levels, h, level_of(p, p.levels, k), k);
+            write_pair<F>(p, offsets + 2 * int64_t(k), pair_of<Real>{at.location.x * scale.x, at.location.y * scale.y});
+        }
     }
-    if (p.t.grad_locations) {
-        Point *to = static_cast<Point *>(p.t.grad_locations) + p.grad_locations(n, q, m) + 2 * int64_t(k);
-        to[0] = narrow<Point>(p.add ? widen(to[0]) + along_x : along_x);
-        to[1] = narrow<Point>(p.add ? widen(to[1]) + along_y : along_y);
-    }
+    if (p.t.grad_references)
+#pragma unroll 1
+        for (int pair = lane; pair < reference_pairs<F>(p); pair += Lanes)
+            shares[pair] = sum_reference<F>(p, h, kept, pair);
 }
 
 /*
@@ -100,6 +237,7 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
     __shared__ corner_weights<Real> all_weights[Scatter ? teams : 1][team + 1];
     __shared__ corner_places<Row> all_places[teams][team + 1];
     __shared__ corner_places<Row> all_sum_places[Scatter ? teams : 1][team + 1];
+    extern __shared__ uint4 shared_memory[]; /* kept points */
 
     const int lane = threadIdx.x % team;
     const int own = threadIdx.x / team;
@@ -111,7 +249,7 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
     corner_places<Row> *const sum_places = all_sum_places[Scatter ? own : 0];
     const Row row_bytes = Row(p.value.row * int64_t(sizeof(Value)));
     const Row sum_bytes = Row(scratch.sum_strides.row * int64_t(sizeof(Sum)));
-    const bool want_points = is_fused<F>(p) || p.t.grad_weights || p.t.grad_locations;
+    const bool want_points = p.t.grad_weights || p.t.grad_locations || p.t.grad_references;
     const bool want_sums = Scatter && scratch.sums;
 
     const auto differentiate = [&](int n, int y, int x) {
@@ -120,9 +258,19 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
         const bool in_range = q < p.queries;
         const int present_query = min(q, p.queries - 1);
 
-        head<Point> h = open_head<F>(p, open_slice<F, Point>(p, n, m), present_query);
-        if (is_fused<F>(p))
-            h.softmax = find_softmax<team>(p, h, lane);
+        head<Point> h = keep<F>(p, open_head<F>(p, open_slice<F, Point>(p, n, m), present_query));
+        const int64_t head_number = (int64_t(n) * p.queries + present_query) * p.heads + m;
+        kept_point<Real> *kept =
+            reinterpret_cast<kept_point<Real> *>(shared_memory) + unsigned(own) * unsigned(kept_stride(p.num_points));
+        if (F == form::any && scratch.kept_points)
+            kept = static_cast<kept_point<Real> *>(scratch.kept_points) + head_number * p.num_points;
+        if (is_fused<F>(p)) {
+            h.softmax = keep_exponentials<team>(p, h, kept, lane, in_range);
+            if (scratch.softmax && in_range && lane == 0)
+                static_cast<softmax_state<Real> *>(scratch.softmax)[head_number] = h.softmax;
+            __syncwarp();
+        }
+        Real mean = Real(0); /* fused form: of the weights' gradients, weighted; a lane's share */
         const Value *value = keep(static_cast<const Value *>(p.t.value) + p.value(n, 0, m) +
                                   (F == form::any ? 0 : lane % Lanes * Width));
         const Value *grad_output = static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, present_query, m);
@@ -132,10 +280,16 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
         for (int k0 = 0; k0 < p.num_points; k0 += team) {
             const int k = k0 + slot, present = min(k, p.num_points - 1);
             const bool has_point = in_range && k < p.num_points;
-            const point<Real, Row> placed =
-                place_point<F, Row>(p, p.levels, h, level_of(p, p.levels, present), present,
-                                    has_point ? load_point<F>(h, present) : nowhere<Real>());
+            const int l = level_of(p, p.levels, present);
+            const given_point<Real> given = has_point ? load_point<F>(h, present) : nowhere<Real>();
+            const Real own_weight = !is_fused<F>(p) ? given.weight
+                                    : has_point     ? kept[k].weight * h.softmax.scale
+                                                    : Real(0);
+            point<Real, Row> placed = place_weighted<F, Row>(p, p.levels, h, l, present, given,
+                                                             load_reference<F>(p, p.levels, h, l, present), own_weight);
             places[slot].set(placed, row_bytes);
+            if (is_fused<F>(p) && has_point)
+                kept[k].location = {placed.fraction_x, placed.fraction_y};
             if (Scatter) {
                 weights[slot].set(placed);
                 sum_places[slot].set(placed, sum_bytes);
@@ -205,8 +359,28 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
                             dot[i] += dots[0][i];
                 }
             }
-            if (want_points && has_point)
-                write_point_gradients<F, Point>(p, scratch, n, q, m, k, placed, dot);
+            if (want_points && has_point) {
+                if (is_fused<F>(p)) {
+                    const pair_of<Real> fraction = kept[k].location;
+                    placed.fraction_x = fraction.x;
+                    placed.fraction_y = fraction.y;
+                }
+                const point_gradients<Real> found = find_gradients<F>(placed, dot);
+                if (is_fused<F>(p)) {
+                    kept[k] = {placed.weight, found.weight, found.location};
+                    mean += placed.weight * found.weight;
+                } else {
+                    write_point_gradients<F, Point>(p, n, q, m, k, found);
+                }
+            }
+            __syncwarp();
+        }
+        if (is_fused<F>(p) && want_points) {
+            mean = sum_over_lanes<team>(mean);
+            if (in_range)
+                finish_head<team, F>(
+                    p, static_cast<pair_of<Real> *>(scratch.reference_shares) + head_number * reference_pairs<F>(p), h,
+                    n, q, m, kept, mean, lane);
             __syncwarp();
         }
     };
@@ -214,11 +388,15 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
 }
 
 template <class Value, class Point, class Sum, int Lanes, int Width, int Split, bool Scatter, class Row, form F>
-cudaError_t launch_points(const params &p, const backward_scratch &scratch, cudaStream_t stream)
+cudaError_t launch_points(const params &p, backward_scratch scratch, cudaStream_t stream)
 {
     const team_grid grid = make_team_grid<Value, Lanes, Width, Split>(p);
+    const size_t shared = p.fused ? kept_bytes<real_of<Value>>(Lanes * Split, p.num_points) : 0;
+    if (shared > 0)
+        scratch.kept_points = nullptr;
     return launch(backward_points_kernel<Value, Point, Sum, Lanes, Width, Split, Scatter, Row, F>,
-                  grid_of(grid.query_tiles, grid.head_tiles, p.batch), threads_per_block, 0, stream, p, scratch, grid);
+                  grid_of(grid.query_tiles, grid.head_tiles, p.batch), threads_per_block, shared, stream, p, scratch,
+                  grid);
 }
 
 } // namespace msda

@@ -14,17 +14,16 @@ namespace
 
 /* Blocks of a multiprocessor: enough warps to hide a gather's latency, without spilling its registers. */
 template <class Value, int Split, form F>
-constexpr int resident_blocks = sizeof(Value) == 8 || F == form::any ? 2
-                                : F == form::fused                   ? 3
-                                : sizeof(Value) == 4 && Split > 1    ? 5
-                                                                     : 4;
+constexpr int resident_blocks = sizeof(Value) == 8 || F == form::any                  ? 2
+                                : sizeof(Value) == 4 && Split > 1 && F == form::plain ? 5
+                                                                                      : 4;
 
 /*
  * An encoder has a query for each pixel. A block then takes a patch of pixels rather than a piece of a line: the points of
  * its queries lie closer together, and more reads hit the first-level cache. Measured for f32 only.
  */
 template <class Value, int Split, form F>
-constexpr bool takes_patches = sizeof(Value) == 4 && Split == 1 && F == form::plain;
+constexpr bool takes_patches = sizeof(Value) == 4 && Split == 1 && F != form::any;
 
 /* Whether the levels, one after another, have a pixel for each query. */
 bool has_query_per_pixel(const params &p)
@@ -89,17 +88,29 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
         const int channel = (channel_tile * Lanes + lane % Lanes) * Width;
         const bool has_channels = F != form::any || channel < p.head_dim;
         const Value *value = keep(static_cast<const Value *>(p.t.value) + p.value(n, 0, m) + channel);
-        head<Point> h = open_head<F>(p, open_slice<F, Point>(p, n, m), q);
+        head<Point> h = keep<F>(p, open_head<F>(p, open_slice<F, Point>(p, n, m), q));
+        /* What a lane needs for its next point, under way while the team gathers. */
+        given_point<Real> given;
+        pair_of<Real> reference;
+        int l;
+        const auto load = [&](int k) {
+            l = level_of(p, p.levels, min(k, p.num_points - 1));
+            given = k < p.num_points ? load_point<F>(h, k) : nowhere<Real>();
+            reference = load_reference<F>(p, p.levels, h, l, min(k, p.num_points - 1));
+        };
+        load(lane);
+        /* The fused form divides the output by the sum of the exponentials, not every weight. */
         if (is_fused<F>(p))
-            h.softmax = find_softmax<team>(p, h, lane);
+            h.softmax = {find_largest<team>(p, h, lane), Real(1)};
+        Real exponentials = Real(0);
         Real sum[Width] = {};
 
-        const auto load = [&](int k) { return k < p.num_points ? load_point<F>(h, k) : nowhere<Real>(); };
-        given_point<Real> given = load(lane);
         for (int k0 = 0; k0 < p.num_points; k0 += team) {
             const int k = min(k0 + lane, p.num_points - 1);
-            const point<Real, Row> placed = place_point<F, Row>(p, p.levels, h, level_of(p, p.levels, k), k, given);
-            given = load(k0 + team + lane);
+            const Real own_weight = weight_of<F>(p, h, given);
+            exponentials += own_weight;
+            const point<Real, Row> placed = place_weighted<F, Row>(p, p.levels, h, l, k, given, reference, own_weight);
+            load(k0 + team + lane);
             weights[lane].set(placed);
             places[lane].set(placed, row_bytes);
             __syncwarp();
@@ -131,6 +142,12 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
 #pragma unroll
             for (int c = 0; c < Width; ++c)
                 sum[c] += __shfl_xor_sync(~0u, sum[c], distance);
+        if (is_fused<F>(p)) {
+            const Real scale = reciprocal(sum_over_lanes<team>(exponentials));
+#pragma unroll
+            for (int c = 0; c < Width; ++c)
+                sum[c] *= scale;
+        }
         if (ordinal < p.queries && has_channels && share == 0)
             store<Value, Width>(static_cast<Value *>(p.t.output) + p.output(n, q, m) + channel, sum);
     };

@@ -82,8 +82,12 @@ constexpr int most_blocks_yz = 65535; /* of a grid along y, and along z */
 /* The form that the specialised kernels can take the problem in. */
 template <class Point> form form_of(const params &p)
 {
-    const bool pairs = reinterpret_cast<uintptr_t>(p.t.locations) % (2 * sizeof(Point)) == 0 &&
-                       p.locations.batch % 2 == 0 && p.locations.row % 2 == 0 && p.locations.head % 2 == 0;
+    const auto in_pairs = [](const void *pointer, const stride &s) {
+        return !pointer || (reinterpret_cast<uintptr_t>(pointer) % (2 * sizeof(Point)) == 0 && s.batch % 2 == 0 &&
+                            s.row % 2 == 0 && s.head % 2 == 0);
+    };
+    const bool pairs = in_pairs(p.t.locations, p.locations) && in_pairs(p.t.references, p.references) &&
+                       in_pairs(p.t.grad_locations, p.grad_locations);
     const bool one_grid = p.heads <= most_blocks_yz && p.batch <= most_blocks_yz;
     if (!pairs || !one_grid || p.border || p.align_corners || p.discrete ||
         (p.fused && p.reference_kind != MSDA_REFERENCE_POINTS))

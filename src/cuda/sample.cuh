@@ -53,10 +53,15 @@ template <form F> __device__ __forceinline__ bool is_fused(const params &p)
 {
     return F == form::any ? p.fused != 0 : F == form::fused;
 }
-template <form F> __device__ __forceinline__ bool is_set(int option)
+template <form F> __host__ __device__ __forceinline__ bool is_set(int option)
 {
     return F == form::any && option != 0;
 }
+
+/* An (x, y). */
+template <class Real> struct alignas(2 * sizeof(Real)) pair_of {
+    Real x, y;
+};
 
 /* ---- a point's place on one axis ------------------------------------------------------------------------------- */
 
@@ -75,8 +80,9 @@ __device__ __forceinline__ double scale_and_shift(double x, double scale, double
     return __dsub_rn(__dmul_rn(x, scale), shift);
 }
 
+/* With form::fused `location` is the reference, and the point lies `offset` pixels from it. */
 template <form F, class Real>
-__device__ __forceinline__ place<Real> find_place(const params &p, Real location, int size)
+__device__ __forceinline__ place<Real> find_place(const params &p, Real location, Real offset, int size)
 {
     const Real last = Real(size - 1);
     if (is_set<F>(p.discrete)) {
@@ -85,7 +91,8 @@ __device__ __forceinline__ place<Real> find_place(const params &p, Real location
     }
     const bool align_corners = is_set<F>(p.align_corners);
     Real slope = align_corners ? last : Real(size);
-    Real position = scale_and_shift(location, slope, align_corners ? Real(0) : Real(0.5));
+    Real position = F == form::fused ? fma(location, slope, offset) - Real(0.5)
+                                     : scale_and_shift(location, slope, align_corners ? Real(0) : Real(0.5));
     if (is_set<F>(p.border)) {
         if (position < Real(0)) {
             position = Real(0);
@@ -116,17 +123,19 @@ template <class Real, class Row> struct point {
     unsigned inside;       /* bit 2i+j: corner ij (line i, column j) lies inside the level */
 };
 
-template <class Real, class Row> __device__ __forceinline__ point<Real, Row> no_point()
+template <class Real, class Row> __device__ __forceinline__ point<Real, Row> no_point(Real weight)
 {
-    return {Real(0), Real(0), Real(0), Real(0), Real(0), 0, 0, 0, 0, 0u};
+    return {weight, Real(0), Real(0), Real(0), Real(0), 0, 0, 0, 0, 0u};
 }
 
 template <form F, class Row, class Real>
-__device__ __forceinline__ point<Real, Row> find_point(const params &p, const level &l, Real x, Real y, Real weight)
+__device__ __forceinline__ point<Real, Row> find_point(const params &p, const level &l, const pair_of<Real> &location,
+                                                       const pair_of<Real> &offset, Real weight)
 {
-    const place<Real> px = find_place<F>(p, x, l.width), py = find_place<F>(p, y, l.height);
+    const place<Real> px = find_place<F>(p, location.x, offset.x, l.width),
+                      py = find_place<F>(p, location.y, offset.y, l.height);
     if (!(px.counts && py.counts))
-        return no_point<Real, Row>();
+        return no_point<Real, Row>(is_fused<F>(p) ? fmax(weight, Real(0)) : Real(0));
     const int column = int(px.pixel), line = int(py.pixel);
     const bool second = !is_set<F>(p.discrete); /* discrete sampling reads one pixel */
     const bool left = column >= 0, right = second && column + 1 < l.width;
@@ -151,7 +160,7 @@ __device__ __forceinline__ int level_of(const params &p, const level *levels, in
 
 /* ---- the points of one query and head -------------------------------------------------------------------------- */
 
-/* Fused form: weight = exp(logit - largest) * scale. */
+/* Fused form: weight = exponential(logit - largest) * scale. */
 template <class Real> struct softmax_state {
     Real largest, scale;
 };
@@ -171,7 +180,7 @@ template <form F, class Point> __device__ __forceinline__ head<Point> open_slice
             {}};
 }
 
-/* ...and of query q. */
+/* ...and of query q... */
 template <form F, class Point>
 __device__ __forceinline__ head<Point> open_head(const params &p, const head<Point> &slice, int q)
 {
@@ -181,23 +190,98 @@ __device__ __forceinline__ head<Point> open_head(const params &p, const head<Poi
             {}};
 }
 
-/* Softmax over all points of a head, by the Lanes lanes that work on it together. */
+/* ...for kernels that stay with it: with pointers that are not computed anew for every point. */
+template <form F, class Point> __device__ __forceinline__ head<Point> keep(const params &p, const head<Point> &h)
+{
+    return {keep(h.locations), keep(h.weights), is_fused<F>(p) ? keep(h.references) : nullptr, h.softmax};
+}
+
+/* 1 / x, to the last bit or the one before, without the branches of a division. */
+__device__ __forceinline__ float reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ double reciprocal(double x)
+{
+    return 1.0 / x;
+}
+
+/*
+ * exp(x) for x <= 0: 2^(x log2 e), three instructions. Rounding the product costs it no more than the rounding of x, a
+ * difference of logits, already has.
+ */
+__device__ __forceinline__ float exponential(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
+}
+__device__ __forceinline__ double exponential(double x)
+{
+    return exp(x);
+}
+
+/* A weight or a logit. Said to be global and constant, which a kept pointer no longer shows. */
+template <class Point> __device__ __forceinline__ real_of<Point> load_one(const Point *from)
+{
+    return unpack<Point, 1>(load_raw<Point, 1>(from)).at[0];
+}
+
+/*
+ * Calls work(k, logit) for the logits of a head that a lane is dealt, every Lanes-th from its own on. A common head takes
+ * one turn of the loop: the compiler's own unrolling would cost it more.
+ */
+template <int Lanes, class Point, class Work>
+__device__ __forceinline__ void for_each_logit(const params &p, const head<Point> &h, int lane, const Work &work)
+{
+    constexpr int at_once = Lanes < 16 ? 16 / Lanes : 1;
+#pragma unroll 1
+    for (int first = lane; first < p.num_points; first += at_once * Lanes) {
+        real_of<Point> logits[at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; ++i)
+            if (first < p.num_points - i * Lanes)
+                logits[i] = load_one(h.weights + first + i * Lanes);
+#pragma unroll
+        for (int i = 0; i < at_once; ++i)
+            if (first < p.num_points - i * Lanes)
+                work(first + i * Lanes, logits[i]);
+    }
+}
+
+/* The sum of `x` over Lanes lanes, in each of them. */
+template <int Lanes, class Real> __device__ __forceinline__ Real sum_over_lanes(Real x)
+{
+#pragma unroll
+    for (int distance = Lanes / 2; distance > 0; distance /= 2)
+        x += __shfl_xor_sync(~0u, x, distance, Lanes);
+    return x;
+}
+
+/* The largest logit of a head, by the Lanes lanes that work on it together. */
+template <int Lanes, class Point>
+__device__ __forceinline__ real_of<Point> find_largest(const params &p, const head<Point> &h, int lane)
+{
+    using Real = real_of<Point>;
+    Real largest = -Real(INFINITY);
+    for_each_logit<Lanes>(p, h, lane, [&](int, Real logit) { largest = fmax(largest, logit); });
+#pragma unroll
+    for (int distance = Lanes / 2; distance > 0; distance /= 2)
+        largest = fmax(largest, __shfl_xor_sync(~0u, largest, distance, Lanes));
+    return largest;
+}
+
+/* Softmax over all points of a head. */
 template <int Lanes, class Point>
 __device__ __forceinline__ softmax_state<real_of<Point>> find_softmax(const params &p, const head<Point> &h, int lane)
 {
     using Real = real_of<Point>;
-    Real largest = -Real(INFINITY), sum = Real(0);
-    for (int k = lane; k < p.num_points; k += Lanes)
-        largest = fmax(largest, widen(h.weights[k]));
-#pragma unroll
-    for (int distance = Lanes / 2; distance > 0; distance /= 2)
-        largest = fmax(largest, __shfl_xor_sync(~0u, largest, distance, Lanes));
-    for (int k = lane; k < p.num_points; k += Lanes)
-        sum += exp(widen(h.weights[k]) - largest);
-#pragma unroll
-    for (int distance = Lanes / 2; distance > 0; distance /= 2)
-        sum += __shfl_xor_sync(~0u, sum, distance, Lanes);
-    return {largest, Real(1) / sum};
+    const Real largest = find_largest<Lanes>(p, h, lane);
+    Real sum = Real(0);
+    for_each_logit<Lanes>(p, h, lane, [&](int, Real logit) { sum += exponential(logit - largest); });
+    return {largest, reciprocal(sum_over_lanes<Lanes>(sum))};
 }
 
 /* Fused form: the index of the (x, y) in a query's references that point k of level l refers to. */
@@ -209,20 +293,17 @@ template <form F> __device__ __forceinline__ int reference_of(const params &p, c
                                                                  : 2 * l;
 }
 
-/* Fused form: how far a unit of offset moves the location, x and y. */
+/* Fused form: how far a unit of offset moves the location. */
 template <form F, class Point>
-__device__ __forceinline__ void offset_scale(const params &p, const level *levels, const head<Point> &h, int l,
-                                             int reference, real_of<Point> &x, real_of<Point> &y)
+__device__ __forceinline__ pair_of<real_of<Point>> offset_scale(const params &p, const level *levels,
+                                                                const head<Point> &h, int l, int k)
 {
     using Real = real_of<Point>;
-    if (is_set<F>(p.reference_kind == MSDA_REFERENCE_BOXES)) {
-        const Real per_point = Real(p.box_scale) / Real(levels[l + 1].first_point - levels[l].first_point);
-        x = widen(h.references[reference + 2]) * per_point;
-        y = widen(h.references[reference + 3]) * per_point;
-    } else {
-        x = Real(1) / Real(levels[l].width);
-        y = Real(1) / Real(levels[l].height);
-    }
+    if (!is_set<F>(p.reference_kind == MSDA_REFERENCE_BOXES))
+        return {reciprocal(Real(levels[l].width)), reciprocal(Real(levels[l].height))};
+    const Real per_point = Real(p.box_scale) / Real(levels[l + 1].first_point - levels[l].first_point);
+    const Point *box = h.references + reference_of<F>(p, levels, l, k);
+    return {widen(box[2]) * per_point, widen(box[3]) * per_point};
 }
 
 /* What the caller gives of a point: location and weight, or offset and logit. */
@@ -230,21 +311,63 @@ template <class Real> struct given_point {
     Real x, y, weight;
 };
 
-/* A point that lies nowhere. */
+/* A point that lies nowhere and weighs nothing: as a weight -Inf is never used, as a logit it is softmax's zero. */
 template <class Real> __device__ __forceinline__ given_point<Real> nowhere()
 {
-    return {Real(NAN), Real(NAN), Real(0)};
+    return {Real(NAN), Real(NAN), -Real(INFINITY)};
+}
+
+/* Of locations, offsets or references. */
+template <form F, class Point> __device__ __forceinline__ pair_of<real_of<Point>> load_pair(const Point *from)
+{
+    if constexpr (F == form::any)
+        return {widen(from[0]), widen(from[1])};
+    const unpacked<Point, 2> both = unpack<Point, 2>(load_raw<Point, 2>(from));
+    return {both.at[0], both.at[1]};
 }
 
 /* Apart from placing it, so that the loads can be under way early. */
 template <form F, class Point>
 __device__ __forceinline__ given_point<real_of<Point>> load_point(const head<Point> &h, int k)
 {
-    const Point *location = h.locations + 2 * int64_t(k);
-    if constexpr (F == form::any)
-        return {widen(location[0]), widen(location[1]), widen(h.weights[k])};
-    const unpacked<Point, 2> both = unpack<Point, 2>(load_raw<Point, 2>(location));
-    return {both.at[0], both.at[1], widen(h.weights[k])};
+    const pair_of<real_of<Point>> location = load_pair<F>(h.locations + 2 * int64_t(k));
+    return {location.x, location.y, load_one(h.weights + k)};
+}
+
+/* The weight of a point: as given, or its share of the softmax. */
+template <form F, class Point>
+__device__ __forceinline__ real_of<Point> weight_of(const params &p, const head<Point> &h,
+                                                    const given_point<real_of<Point>> &given)
+{
+    return is_fused<F>(p) ? exponential(given.weight - h.softmax.largest) * h.softmax.scale : given.weight;
+}
+
+/* Fused form: what point k refers to. */
+template <form F, class Point>
+__device__ __forceinline__ pair_of<real_of<Point>> load_reference(const params &p, const level *levels,
+                                                                  const head<Point> &h, int l, int k)
+{
+    if (!is_fused<F>(p))
+        return {};
+    return load_pair<F>(h.references + reference_of<F>(p, levels, l, k));
+}
+
+/* Point k of a head, on level l, whose reference and weight are known. */
+template <form F, class Row, class Point>
+__device__ __forceinline__ point<real_of<Point>, Row>
+place_weighted(const params &p, const level *levels, const head<Point> &h, int l, int k,
+               const given_point<real_of<Point>> &given, const pair_of<real_of<Point>> &reference,
+               real_of<Point> weight)
+{
+    using Real = real_of<Point>;
+    const pair_of<Real> location = {given.x, given.y};
+    if (!is_fused<F>(p))
+        return find_point<F, Row>(p, levels[l], location, {}, weight);
+    if (F == form::fused)
+        return find_point<F, Row>(p, levels[l], reference, location, weight);
+    const pair_of<Real> scale = offset_scale<F>(p, levels, h, l, k);
+    return find_point<F, Row>(p, levels[l], {reference.x + location.x * scale.x, reference.y + location.y * scale.y},
+                              {}, weight);
 }
 
 /* Point k of a head, on level l. */
@@ -253,15 +376,8 @@ __device__ __forceinline__ point<real_of<Point>, Row> place_point(const params &
                                                                   const head<Point> &h, int l, int k,
                                                                   const given_point<real_of<Point>> &given)
 {
-    using Real = real_of<Point>;
-    if (!is_fused<F>(p))
-        return find_point<F, Row>(p, levels[l], given.x, given.y, given.weight);
-    const int reference = reference_of<F>(p, levels, l, k);
-    Real scale_x, scale_y;
-    offset_scale<F>(p, levels, h, l, reference, scale_x, scale_y);
-    return find_point<F, Row>(p, levels[l], widen(h.references[reference]) + given.x * scale_x,
-                              widen(h.references[reference + 1]) + given.y * scale_y,
-                              exp(given.weight - h.softmax.largest) * h.softmax.scale);
+    return place_weighted<F, Row>(p, levels, h, l, k, given, load_reference<F>(p, levels, h, l, k),
+                                  weight_of<F>(p, h, given));
 }
 
 /* ---- corners, handed round in a team ---------------------------------------------------------------------------- */
