@@ -175,12 +175,19 @@ __device__ __forceinline__ void write_tile(const params &p, const tiling &t, con
     }
 }
 
+/* Blocks of a multiprocessor: as many as fit without spilling registers. */
+#if __CUDA_ARCH__ >= 900
+template <class Value> constexpr int resident_tile_blocks = sizeof(Value) == 8 ? 2 : 3;
+#else
+template <class Value> constexpr int resident_tile_blocks = sizeof(Value) == 4 ? 3 : 2;
+#endif
+
 /*
  * Lanes over the channels, Width elements each. Sum: the type of grad_value. Vectors (Width > 1) come with rows whose
  * strides are less than 4 GiB.
  */
 template <class Value, class Sum, int Lanes, int Width>
-__global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
+__global__ void __launch_bounds__(threads_per_block, resident_tile_blocks<Value>)
     sum_tiles_kernel(const __grid_constant__ params p, const __grid_constant__ tiling t, const bin_scratch scratch,
                      slice_index first_slice, int first_bin, int bins)
 {
