@@ -198,16 +198,21 @@ static msda_status complete_sizes(msda_shape *shape)
     if (p->num_levels < 0 || p->num_levels > MSDA_MAX_LEVELS)
         return INVALID("num_levels is %" PRId32 ", expected 0..%d", p->num_levels, MSDA_MAX_LEVELS);
 
+    int64_t pixels = 0;
+    int dense = 1; /* one level begins where the one before it ends */
     shape->num_points = 0;
     shape->first_point[0] = 0;
     for (int l = 0; l < p->num_levels; ++l) {
         MSDA_TRY(check_level(p, l));
+        dense = dense && p->levels[l].start == pixels;
+        pixels += (int64_t)p->levels[l].height * p->levels[l].width;
         shape->num_points += p->levels[l].points;
         if (shape->num_points > INT32_MAX)
             return INVALID("levels[%d].points is %" PRId32 ", which makes %" PRId64 " points a head, expected <= %d", l,
                            p->levels[l].points, shape->num_points, INT32_MAX);
         shape->first_point[l + 1] = (int32_t)shape->num_points;
     }
+    shape->queries_are_pixels = dense && pixels == p->queries;
     shape->empty = p->batch == 0 || p->queries == 0 || p->heads == 0 || p->head_dim == 0 || shape->num_points == 0;
     return MSDA_STATUS_SUCCESS;
 }

@@ -19,6 +19,7 @@ typedef struct msda_shape {
     int32_t first_point[MSDA_MAX_LEVELS + 1]; /* first_point[l]: number of points on the levels before l */
     int fused;                                /* references, offsets and logits instead of locations and weights */
     int empty;                                /* N, Q, M, D or K is 0: nothing to sample */
+    int queries_are_pixels;                   /* query q is row q of value: an encoder's levels, without gaps */
 } msda_shape;
 
 /* The tensors of either form under one set of names; null where the form or direction has none. */

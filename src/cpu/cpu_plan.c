@@ -19,15 +19,6 @@ static int64_t divide_up(int64_t a, int64_t b)
 #define TILE_WIDTH  16
 #define RUN_LENGTH  8
 
-/* Whether query q is pixel q, level after level. If it only looks like that, no more than speed is lost. */
-int msda_cpu_queries_are_pixels(const msda_shape *shape)
-{
-    int64_t pixels = 0;
-    for (int l = 0; l < shape->p.num_levels; ++l)
-        pixels += (int64_t)shape->p.levels[l].height * shape->p.levels[l].width;
-    return shape->p.queries == pixels;
-}
-
 static int64_t tiles_of_level(const msda_level *level)
 {
     return divide_up(level->height, TILE_HEIGHT) * divide_up(level->width, TILE_WIDTH);
@@ -35,7 +26,7 @@ static int64_t tiles_of_level(const msda_level *level)
 
 int64_t msda_cpu_count_tiles(const msda_shape *shape)
 {
-    if (!msda_cpu_queries_are_pixels(shape))
+    if (!shape->queries_are_pixels)
         return divide_up(shape->p.queries, RUN_LENGTH);
     int64_t tiles = 0;
     for (int l = 0; l < shape->p.num_levels; ++l)
@@ -45,19 +36,16 @@ int64_t msda_cpu_count_tiles(const msda_shape *shape)
 
 msda_cpu_tile msda_cpu_find_tile(const msda_shape *shape, int64_t tile)
 {
-    if (!msda_cpu_queries_are_pixels(shape)) {
+    if (!shape->queries_are_pixels) {
         const int64_t first = tile * RUN_LENGTH;
         return (msda_cpu_tile){first, RUN_LENGTH, 1, (int32_t)smaller(RUN_LENGTH, shape->p.queries - first), NULL};
     }
     const msda_level *level = shape->p.levels;
-    int64_t first_query = 0;
-    for (; tile >= tiles_of_level(level); ++level) {
+    for (; tile >= tiles_of_level(level); ++level)
         tile -= tiles_of_level(level);
-        first_query += (int64_t)level->height * level->width;
-    }
     const int64_t across = divide_up(level->width, TILE_WIDTH);
     const int64_t x = tile % across * TILE_WIDTH, y = tile / across * TILE_HEIGHT;
-    return (msda_cpu_tile){first_query + y * level->width + x, level->width,
+    return (msda_cpu_tile){level->start + y * level->width + x, level->width,
                            (int32_t)smaller(TILE_HEIGHT, level->height - y),
                            (int32_t)smaller(TILE_WIDTH, level->width - x), NULL};
 }

@@ -18,7 +18,6 @@ typedef struct msda_cpu_tile {
 } msda_cpu_tile;
 
 /* Tiles of one batch item: rectangles of pixels if the queries are the pixels of all levels (an encoder), else runs. */
-int msda_cpu_queries_are_pixels(const msda_shape *shape);
 int64_t msda_cpu_count_tiles(const msda_shape *shape);
 msda_cpu_tile msda_cpu_find_tile(const msda_shape *shape, int64_t tile);
 

@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(threads_per_block)
         }
 }
 
-/* ---- the two ways to sum grad_value ---------------------------------------------------------------------------- */
+/* ---- the three ways to sum grad_value -------------------------------------------------------------------------- */
 
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
@@ -348,7 +348,7 @@ cudaError_t sum_runs(const msda_shape &shape, const params &whole, const bin_scr
 template <class Value, class Point, class Sum, int HeadDim>
 cudaError_t sum_in_order(const msda_shape &shape, const params &p, const bin_scratch &scratch, cudaStream_t stream)
 {
-    constexpr int width = tile_width<Value>, lanes = HeadDim == 16 ? 4 : 8;
+    constexpr int width = sum_width<Value>, lanes = HeadDim == 16 ? 4 : 8;
     if (!p.add)
         TRY(clear_gaps(shape, p, static_cast<Sum *>(p.t.grad_value), stream));
     const bool vectors = is_vector_aligned(p.t.grad_output, p.grad_output, p.head_dim, sizeof(Value)) &&
@@ -385,7 +385,7 @@ cudaError_t sum_sorted(const msda_shape &shape, const params &p, const bin_scrat
                        const backward_scratch &out, cudaStream_t stream)
 {
     if constexpr (HeadDim != MSDA_ANY) {
-        constexpr int lanes = HeadDim / run_width<Value>;
+        constexpr int lanes = HeadDim / sum_width<Value>;
         switch (form_of<Point>(p)) {
         case form::plain:
             return sum_runs<Value, Point, Sum, lanes, true, form::plain>(shape, p, scratch, out, stream);

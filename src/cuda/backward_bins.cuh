@@ -49,6 +49,18 @@ struct bin_scratch {
     void *records;          /* [slice][chunk][points_per_chunk]: point_record, bin by bin */
     void *seams;            /* [slice][seam][head_dim]: sums; see backward_tiles.cuh */
     const void *softmax;    /* fused: softmax_state[n][q][m] */
+
+    /* Those of a slice. */
+    __device__ __forceinline__ unsigned short *begins_of(const tiling &t, unsigned slice, int bins) const
+    {
+        return begins + uint64_t(slice) * unsigned(t.chunks * (bins + 1));
+    }
+    template <class Real>
+    __device__ __forceinline__ point_record<Real> *records_of(const tiling &t, unsigned slice) const
+    {
+        return static_cast<point_record<Real> *>(records) +
+               uint64_t(slice) * unsigned(t.chunks * points_per_chunk<Real>);
+    }
 };
 
 /* Tiles of at most 1 << log2_most_cells cells, and about most_points points if these were spread evenly. */
@@ -111,23 +123,29 @@ struct slice_index {
     }
 };
 
-/* Exclusive prefix sum over a block's `x`; *total receives the sum. */
-template <int Warps> __device__ __forceinline__ unsigned scan_block(unsigned x, unsigned *total)
+/* The sum of `x` over the lanes of a warp up to this one. */
+__device__ __forceinline__ unsigned scan_warp(unsigned x)
 {
-    __shared__ unsigned warp_sums[Warps];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    unsigned inclusive = x;
 #pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const unsigned below = __shfl_up_sync(~0u, inclusive, distance);
-        inclusive += lane >= distance ? below : 0;
+    for (unsigned distance = 1; distance < 32; distance *= 2) {
+        const unsigned below = __shfl_up_sync(~0u, x, distance);
+        x += threadIdx.x % 32 >= distance ? below : 0;
     }
+    return x;
+}
+
+/* The sum of `x` over the threads of a block before this one; *total receives that of all. */
+__device__ __forceinline__ unsigned scan_block(unsigned x, unsigned *total)
+{
+    __shared__ unsigned warp_sums[warps_per_block];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const unsigned inclusive = scan_warp(x);
     if (lane == 31)
         warp_sums[warp] = inclusive;
     __syncthreads();
     unsigned before = 0, sum = 0;
 #pragma unroll
-    for (int w = 0; w < Warps; ++w) {
+    for (int w = 0; w < warps_per_block; ++w) {
         before += w < warp ? warp_sums[w] : 0;
         sum += warp_sums[w];
     }
@@ -169,7 +187,7 @@ __device__ __forceinline__ unsigned find_begins(unsigned short *counts, unsigned
             of_warp[w] = bin < bins ? counts[w * bins + bin] : 0;
             in_bin += of_warp[w];
         }
-        unsigned begin = all + scan_block<warps_per_block>(in_bin, &total);
+        unsigned begin = all + scan_block(in_bin, &total);
         if (bin < bins) {
             begins[bin] = (unsigned short)begin;
 #pragma unroll
@@ -262,9 +280,7 @@ __global__ void __launch_bounds__(threads_per_block, F == form::plain && sizeof(
         place[i] = take_numbers(counts + warp * bins, bin) << 16 | (unsigned(bin) & 0xffffu);
     }
     __syncthreads();
-    const unsigned all = find_begins(
-        counts, scratch.begins + uint64_t(slice) * unsigned(t.chunks * (bins + 1)) + unsigned(chunk * (bins + 1)),
-        bins);
+    const unsigned all = find_begins(counts, scratch.begins_of(t, slice, bins) + unsigned(chunk * (bins + 1)), bins);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < per_thread; ++i)
@@ -278,8 +294,7 @@ __global__ void __launch_bounds__(threads_per_block, F == form::plain && sizeof(
         if (place[i] != ~0u)
             sorted[place[i]] = mine[i];
     __syncthreads();
-    Record *records = static_cast<Record *>(scratch.records) + uint64_t(slice) * unsigned(t.chunks * per_chunk) +
-                      unsigned(chunk * per_chunk);
+    Record *records = scratch.records_of<Real>(t, slice) + unsigned(chunk * per_chunk);
     for (unsigned i = threadIdx.x; i < all; i += threads_per_block)
         records[i] = sorted[i];
     __syncthreads();

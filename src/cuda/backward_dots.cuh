@@ -159,32 +159,6 @@ __device__ __forceinline__ void find_dots(const Value *slice, const warp_gradien
     }
 }
 
-/* Adds to what is there, or overwrites it. */
-template <int Width, class Point>
-__device__ __forceinline__ void write_gradients(const params &p, Point *to, const float (&gradients)[Width])
-{
-    float sums[Width];
-#pragma unroll
-    for (int i = 0; i < Width; ++i)
-        sums[i] = p.add ? widen(to[i]) + gradients[i] : gradients[i];
-    store<Point, Width>(to, sums);
-}
-
-/* Writes the gradients of a point, number `index` in all tensors, from its four dot products. */
-template <class Point>
-__device__ __forceinline__ void write_point(const params &p, int64_t index, float x, float y, float scale_x,
-                                            float scale_y, const float (&dot)[4])
-{
-    if (p.t.grad_weights)
-        write_gradients<1>(
-            p, static_cast<Point *>(p.t.grad_weights) + index,
-            {(1.0f - x) * (1.0f - y) * dot[0] + x * (1.0f - y) * dot[1] + (1.0f - x) * y * dot[2] + x * y * dot[3]});
-    if (p.t.grad_locations)
-        write_gradients<2>(p, static_cast<Point *>(p.t.grad_locations) + 2 * index,
-                           {scale_x * ((1.0f - y) * (dot[1] - dot[0]) + y * (dot[3] - dot[2])),
-                            scale_y * ((1.0f - x) * (dot[2] - dot[0]) + x * (dot[3] - dot[1]))});
-}
-
 /* A query and head, counted from the first ones of a block. */
 struct block_unit {
     unsigned query, head;
@@ -243,7 +217,7 @@ __global__ void __launch_bounds__(threads_per_block, 4)
         const unsigned present = min(k, p.num_points - 1);
         const point<float, int> placed =
             place_point<F, int>(p, p.levels, head<Point>(), level_of(p, p.levels, present), present, given);
-        const float scale_x = placed.weight * placed.slope_x, scale_y = placed.weight * placed.slope_y;
+        const pair_of<float> scale = location_scale<F>(placed);
         corner_rows rows;
         rows.set(placed, row_vectors, own_slice);
         __syncwarp();
@@ -261,8 +235,13 @@ __global__ void __launch_bounds__(threads_per_block, 4)
         for (int i = 0; i < 4; ++i)
             if (!(placed.inside & 1u << i))
                 dot[i] = 0.0f;
-        if (has_point)
-            write_point<Point>(p, at, placed.fraction_x, placed.fraction_y, scale_x, scale_y, dot);
+        if (has_point) {
+            const point_gradients<float> found = find_gradients(placed.fraction_x, placed.fraction_y, scale, dot);
+            if (p.t.grad_weights)
+                write_gradient(p, static_cast<Point *>(p.t.grad_weights) + at, found.weight);
+            if (p.t.grad_locations)
+                write_pair<F>(p, static_cast<Point *>(p.t.grad_locations) + 2 * at, found.location);
+        }
     }
 }
 

@@ -118,24 +118,31 @@ template <int Lanes, int Batch, class Real> __device__ __forceinline__ void sum_
 }
 
 /*
- * The gradients of a point's weight and location from its four dot products. With form::fused that of the location is left
- * in pixels, which makes it the offset's.
+ * The scale of a point's gradient of location. With form::fused it is left in pixels, which makes the gradient the
+ * offset's.
  */
+template <form F, class Real, class Row>
+__device__ __forceinline__ pair_of<Real> location_scale(const point<Real, Row> &at)
+{
+    if (F == form::fused)
+        return {at.weight, at.weight};
+    return {at.weight * at.slope_x, at.weight * at.slope_y};
+}
+
+/* The gradients of a point's weight and location from where it lies in its cell and its four dot products. */
 template <class Real> struct point_gradients {
     Real weight;
     pair_of<Real> location;
 };
 
-template <form F, class Real, class Row>
-__device__ __forceinline__ point_gradients<Real> find_gradients(const point<Real, Row> &at, const Real (&dot)[4])
+template <class Real>
+__device__ __forceinline__ point_gradients<Real> find_gradients(Real x, Real y, const pair_of<Real> &scale,
+                                                                const Real (&dot)[4])
 {
-    const Real x = at.fraction_x, y = at.fraction_y;
-    const Real scale_x = F == form::fused ? at.weight : at.weight * at.slope_x;
-    const Real scale_y = F == form::fused ? at.weight : at.weight * at.slope_y;
     return {(Real(1) - x) * (Real(1) - y) * dot[0] + x * (Real(1) - y) * dot[1] + (Real(1) - x) * y * dot[2] +
                 x * y * dot[3],
-            {scale_x * ((Real(1) - y) * (dot[1] - dot[0]) + y * (dot[3] - dot[2])),
-             scale_y * ((Real(1) - x) * (dot[2] - dot[0]) + x * (dot[3] - dot[1]))}};
+            {scale.x * ((Real(1) - y) * (dot[1] - dot[0]) + y * (dot[3] - dot[2])),
+             scale.y * ((Real(1) - x) * (dot[2] - dot[0]) + x * (dot[3] - dot[1]))}};
 }
 
 /* Plain form: what is found is final. */
@@ -365,7 +372,8 @@ __global__ void __launch_bounds__(threads_per_block, resident_gather_blocks<Valu
                     placed.fraction_x = fraction.x;
                     placed.fraction_y = fraction.y;
                 }
-                const point_gradients<Real> found = find_gradients<F>(placed, dot);
+                const point_gradients<Real> found =
+                    find_gradients(placed.fraction_x, placed.fraction_y, location_scale<F>(placed), dot);
                 if (is_fused<F>(p)) {
                     kept[k] = {placed.weight, found.weight, found.location};
                     mean += placed.weight * found.weight;

@@ -11,6 +11,9 @@
 namespace msda
 {
 
+/* Elements of a lane: of 16-bit types half a vector, so that the sums of four corners stay in registers. */
+template <class Value> constexpr int sum_width = sizeof(Value) == 8 ? 2 : 4;
+
 constexpr int points_per_round = 1024;
 constexpr int points_per_thread = points_per_round / threads_per_block;
 constexpr int chunks_at_once = 2 * threads_per_block; /* whose parts of a tile are listed in shared memory */
@@ -59,7 +62,7 @@ struct chunk_parts {
                 begin = of_chunk[0];
                 end = of_chunk[1];
             }
-            const unsigned before = all + scan_block<warps_per_block>(end - begin, &total);
+            const unsigned before = all + scan_block(end - begin, &total);
             if (chunk < count)
                 first[chunk] = before;
             sources[chunk] = unsigned(first_chunk + chunk) * per_chunk + begin - before;
@@ -132,6 +135,66 @@ template <class Real> __device__ __forceinline__ corner_weights<Real> weights_of
 {
     return {fma(-at.left, at.fraction_y, at.left), fma(-at.right, at.fraction_y, at.right), at.left * at.fraction_y,
             at.right * at.fraction_y};
+}
+
+/* A lane's channels of a sum. */
+template <class Real, int Width> struct alignas(sizeof(Real) * Width) lane_sum {
+    Real of[Width];
+
+    __device__ __forceinline__ void add(const lane_sum &other)
+    {
+#pragma unroll
+        for (int c = 0; c < Width; ++c)
+            of[c] += other.of[c];
+    }
+    __device__ __forceinline__ void add(Real weight, const Real (&x)[Width])
+    {
+#pragma unroll
+        for (int c = 0; c < Width; ++c)
+            of[c] = fma(weight, x[c], of[c]);
+    }
+};
+
+/*
+ * Calls work(e, point, row) for the points first .. last - 1 of `sorted`, `row` a lane's channels of their grad_output. Two
+ * of these are under way at a time.
+ */
+template <class Value, int Width, class Stride, class Work>
+__device__ __forceinline__ void for_each_point(const point_record<real_of<Value>> *sorted, int first, int last,
+                                               const Value *grad_output, Stride row_bytes, const Work &work)
+{
+    constexpr int ahead = 2;
+    point_record<real_of<Value>> at[ahead];
+    raw<Value, Width> row[ahead];
+    const auto load = [&](int i, int e) {
+        if (e >= last)
+            return;
+        at[i] = sorted[e];
+        row[i] = load_raw<Value, Width>(move(grad_output, uint64_t(at[i].number) * row_bytes));
+    };
+#pragma unroll
+    for (int i = 0; i < ahead; ++i)
+        load(i, first + i);
+    for (int base = first; base < last; base += ahead)
+#pragma unroll
+        for (int i = 0; i < ahead; ++i) {
+            if (base + i >= last)
+                break;
+            work(base + i, at[i], row[i]);
+            load(i, base + i + ahead);
+        }
+}
+
+/* A point's share in the sums of its cell's corners. */
+template <class Value, int Width>
+__device__ __forceinline__ void add_point(lane_sum<real_of<Value>, Width> (&sums)[4],
+                                          const point_record<real_of<Value>> &at, raw<Value, Width> row)
+{
+    const unpacked<Value, Width> g = unpack<Value, Width>(row);
+    const corner_weights<real_of<Value>> weight = weights_of(at);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        sums[i].add(weight.of[i], g.at);
 }
 
 /* Calls work(done, count) for the rounds of a tile, whose points `parts` lists. A block calls this together. */

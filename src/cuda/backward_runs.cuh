@@ -14,9 +14,6 @@
 namespace msda
 {
 
-/* Elements of a lane: of 16-bit types half a vector, so that the sums of four rows stay in registers. */
-template <class Value> constexpr int run_width = sizeof(Value) == 8 ? 2 : 4;
-
 /* Tiles that a round of points fills well, from 16 x 16 cells down to one. */
 template <class Real> tiling make_runs_tiling(const msda_shape &shape)
 {
@@ -35,14 +32,10 @@ struct cell_corners {
         inside = (y >= 0 ? columns : 0u) | (y + 1 < l.height ? columns << 2 : 0u);
         row = unsigned(l.start) + unsigned(y * l.width + x);
     }
-    __device__ __forceinline__ bool is_inside(int corner) const
-    {
-        return (inside & 1u << corner) != 0;
-    }
 };
 
 /*
- * Lanes over the channels, run_width elements each; a head is as wide, or takes several turns if not Exact. Sum: the type
+ * Lanes over the channels, sum_width elements each; a head is as wide, or takes several turns if not Exact. Sum: the type
  * that grad_value is summed in.
  */
 template <class Value, class Sum, int Lanes, bool Exact>
@@ -52,8 +45,7 @@ __global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
 {
     using Real = real_of<Value>;
     using Record = point_record<Real>;
-    constexpr int Width = run_width<Value>, teams = threads_per_block / Lanes;
-    constexpr int ahead = 2; /* points whose rows of grad_output are under way */
+    constexpr int Width = sum_width<Value>, teams = threads_per_block / Lanes;
 
     __shared__ Record sorted[points_per_round];
     __shared__ unsigned short counts[warps_per_block << cell_bits], begins[(1 << cell_bits) + 1];
@@ -67,8 +59,7 @@ __global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
     const slice_index own_slice = first_slice.next(p.heads, blockIdx.y);
     const int n = own_slice.batch, m = own_slice.head;
     const unsigned slice = own_slice.number(p.heads);
-    const Record *records =
-        static_cast<const Record *>(scratch.records) + uint64_t(slice) * unsigned(t.chunks * points_per_chunk<Real>);
+    const Record *records = scratch.records_of<Real>(t, slice);
     const unsigned used = p.discrete ? 1u : 15u; /* corners: discrete sampling reads one pixel */
     const unsigned row_bytes = keep(unsigned(p.grad_output.row * int64_t(sizeof(Value))));
     const unsigned sum_bytes = unsigned(out.sum_strides.row * int64_t(sizeof(Sum)));
@@ -97,7 +88,7 @@ __global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
                 keep(static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, 0, m) + present);
             Sum *sums = keep(static_cast<Sum *>(out.sums) + out.sum_strides(n, 0, m) + present);
 
-            Real sum[4][Width] = {};
+            lane_sum<Real, Width> sum[4] = {};
             int cell = 0, cell_end = 0;
             /* Adds the cell's sums to memory; its right column stays if the next cell shares it. */
             const auto leave_cell = [&](bool shares) {
@@ -106,62 +97,40 @@ __global__ void __launch_bounds__(threads_per_block, sizeof(Value) == 8 ? 2 : 3)
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
                     reduce_if<Width>(has_channels && (wanted & 1u << i) != 0,
-                                     move(sums, at + (i >> 1 ? line_bytes : 0u) + (i & 1 ? sum_bytes : 0u)), sum[i]);
+                                     move(sums, at + (i >> 1 ? line_bytes : 0u) + (i & 1 ? sum_bytes : 0u)), sum[i].of);
 #pragma unroll
                 for (int i = 0; i < 4; i += 2)
 #pragma unroll
                     for (int c = 0; c < Width; ++c) {
-                        sum[i][c] = shares ? sum[i + 1][c] : Real(0);
-                        sum[i + 1][c] = Real(0);
+                        sum[i].of[c] = shares ? sum[i + 1].of[c] : Real(0);
+                        sum[i + 1].of[c] = Real(0);
                     }
             };
-            Record at[ahead];
-            raw<Value, Width> row[ahead];
-            const auto load = [&](int i, int e) {
-                if (e >= last)
-                    return;
-                at[i] = sorted[e];
-                row[i] = load_raw<Value, Width>(move(grad_output, uint64_t(at[i].number) * row_bytes));
-            };
-#pragma unroll
-            for (int i = 0; i < ahead; ++i)
-                load(i, first + i);
-            for (int base = first; base < last; base += ahead)
-#pragma unroll
-                for (int i = 0; i < ahead; ++i) {
-                    const int e = base + i;
-                    if (e >= last)
-                        break;
-                    if (e >= cell_end) {
-                        int next = cell;
-                        if (e == first) {
-                            /* The last cell that begins at or before the point. */
-                            for (unsigned step = unsigned(cells) / 2; step > 0; step >>= 1)
-                                next += begins[next + int(step)] <= first ? int(step) : 0;
-                        } else {
-                            do
-                                ++next;
-                            while (begins[next + 1] <= e);
-                            leave_cell(!p.discrete && next == cell + 1 && (next & ((1 << tiles.log2_width) - 1)) != 0);
-                        }
-                        cell = next;
-                        cell_end = begins[cell + 1];
+            const auto add = [&](int e, const Record &at, raw<Value, Width> row) {
+                if (e >= cell_end) {
+                    int next = cell;
+                    if (e == first) {
+                        /* The last cell that begins at or before the point. */
+                        for (unsigned step = unsigned(cells) / 2; step > 0; step >>= 1)
+                            next += begins[next + int(step)] <= first ? int(step) : 0;
+                    } else {
+                        do
+                            ++next;
+                        while (begins[next + 1] <= e);
+                        leave_cell(!p.discrete && next == cell + 1 && (next & ((1 << tiles.log2_width) - 1)) != 0);
                     }
-                    const unpacked<Value, Width> g = unpack<Value, Width>(row[i]);
-                    const corner_weights<Real> weight = weights_of(at[i]);
-#pragma unroll
-                    for (int j = 0; j < 4; ++j)
-#pragma unroll
-                        for (int c = 0; c < Width; ++c)
-                            sum[j][c] = fma(weight.of[j], g.at[c], sum[j][c]);
-                    load(i, e + ahead);
+                    cell = next;
+                    cell_end = begins[cell + 1];
                 }
+                add_point<Value, Width>(sum, at, row);
+            };
+            for_each_point<Value, Width>(sorted, first, last, grad_output, row_bytes, add);
             if (first < last)
                 leave_cell(false);
         }
     };
-    for_each_round(parts, t, scratch.begins + uint64_t(slice) * unsigned(t.chunks * (bins + 1)) + bin,
-                   unsigned(bins + 1), points_per_chunk<Real>, sum_round);
+    for_each_round(parts, t, scratch.begins_of(t, slice, bins) + bin, unsigned(bins + 1), points_per_chunk<Real>,
+                   sum_round);
 }
 
 } // namespace msda

@@ -15,9 +15,6 @@
 namespace msda
 {
 
-/* Elements of a lane: of 16-bit types half a vector, so that the sums of four corners stay in registers. */
-template <class Value> constexpr int tile_width = sizeof(Value) == 8 ? 2 : 4;
-
 constexpr int log2_most_cells = 6; /* of a tile: 8 x 8 */
 constexpr int most_cells = 1 << log2_most_cells;
 constexpr int most_pixels = 81;
@@ -37,18 +34,6 @@ template <class Real> tiling make_tiles_tiling(const msda_shape &shape)
 {
     return make_tiling<Real>(shape, log2_most_cells, is_sparse(shape) ? 256 : points_per_round * 3 / 2);
 }
-
-/* A lane's channels of a sum. */
-template <class Real, int Width> struct alignas(sizeof(Real) * Width) lane_sum {
-    Real of[Width];
-
-    __device__ __forceinline__ void add(const lane_sum &other)
-    {
-#pragma unroll
-        for (int c = 0; c < Width; ++c)
-            of[c] += other.of[c];
-    }
-};
 
 /* Lanes: of a team. The dynamic shared memory of sum_tiles_kernel. */
 template <class Real, int Lanes, int Width> struct tile_memory {
@@ -95,12 +80,7 @@ template <int Teams> struct round_plan {
         const unsigned most = (1u << log2_longest) - 1, points[2] = {in_pair & 0xffffu, in_pair >> 16};
         const unsigned own_runs[2] = {(points[0] + most) >> log2_longest, (points[1] + most) >> log2_longest};
         const unsigned own = points[0] + points[1] | (own_runs[0] + own_runs[1]) << 16;
-        unsigned inclusive = own;
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) {
-            const unsigned below = __shfl_up_sync(~0u, inclusive, distance);
-            inclusive += lane >= distance ? below : 0;
-        }
+        const unsigned inclusive = scan_warp(own);
         if (lane == 31)
             num_runs = inclusive >> 16;
         unsigned begin = (inclusive - own) & 0xffffu, run = (inclusive - own) >> 16;
@@ -197,7 +177,6 @@ __global__ void __launch_bounds__(threads_per_block, resident_tile_blocks<Value>
     using Memory = tile_memory<Real, Lanes, Width>;
     using Lane = lane_sum<Real, Width>;
     constexpr int teams = Memory::teams;
-    constexpr int ahead = 2; /* points whose rows of grad_output are under way */
 
     extern __shared__ uint4 dynamic[];
     Memory &memory = *reinterpret_cast<Memory *>(dynamic);
@@ -221,90 +200,64 @@ __global__ void __launch_bounds__(threads_per_block, resident_tile_blocks<Value>
     const slice_index own_slice = first_slice.next(p.heads, blockIdx.y);
     const int n = own_slice.batch, m = own_slice.head;
     const unsigned slice = own_slice.number(p.heads);
-    const Record *records =
-        static_cast<const Record *>(scratch.records) + uint64_t(slice) * unsigned(t.chunks * points_per_chunk<Real>);
+    const Record *records = scratch.records_of<Real>(t, slice);
     for (int pixel = team; pixel < pixels; pixel += teams)
         memory.pixels[pixel][own] = {};
 
-    for_each_round(parts, t, scratch.begins + uint64_t(slice) * unsigned(t.chunks * (bins + 1)) + bin,
-                   unsigned(bins + 1), points_per_chunk<Real>, [&](unsigned done, int count) {
-                       for (int i = threadIdx.x; i < warps_per_block * most_cells / 2; i += threads_per_block)
-                           reinterpret_cast<unsigned *>(plan.counts)[i] = 0;
-                       round_points<Real> points;
-                       points.load(records, parts, done, count);
-                       __syncthreads();
-                       points.count(plan.counts[0], most_cells);
-                       __syncthreads();
-                       /* No run is much longer than a team's fair share. */
-                       if (threadIdx.x < 32)
-                           plan.make(tiles, max(32 - __clz((count - 1) / teams), log2_shortest_run));
-                       __syncthreads();
-                       points.store(memory.sorted, plan.counts[0], most_cells);
-                       __syncthreads();
+    const auto sum_round = [&](unsigned done, int count) {
+        for (int i = threadIdx.x; i < warps_per_block * most_cells / 2; i += threads_per_block)
+            reinterpret_cast<unsigned *>(plan.counts)[i] = 0;
+        round_points<Real> points;
+        points.load(records, parts, done, count);
+        __syncthreads();
+        points.count(plan.counts[0], most_cells);
+        __syncthreads();
+        /* No run is much longer than a team's fair share. */
+        if (threadIdx.x < 32)
+            plan.make(tiles, max(32 - __clz((count - 1) / teams), log2_shortest_run));
+        __syncthreads();
+        points.store(memory.sorted, plan.counts[0], most_cells);
+        __syncthreads();
 
-                       const int num_runs = int(plan.num_runs);
-                       for (int first = 0; first < num_runs; first += teams) {
-                           if (first + team < num_runs) {
-                               const unsigned run = plan.runs[first + team];
-                               const int last = int(run >> 11 & 0x7ffu);
-                               const Value *grad_output = static_cast<const Value *>(p.t.grad_output) +
-                                                          p.grad_output(n, 0, m) + (has_channels ? channel : 0);
-                               Lane sum[4] = {};
-                               Record at[ahead];
-                               raw<Value, Width> row[ahead];
-                               const auto load = [&](int i, int e) {
-                                   if (e >= last)
-                                       return;
-                                   at[i] = memory.sorted[e];
-                                   row[i] =
-                                       load_raw<Value, Width>(move(grad_output, uint64_t(at[i].number) * row_bytes));
-                               };
-                               int e = int(run & 0x7ffu);
+        const int num_runs = int(plan.num_runs);
+        for (int first = 0; first < num_runs; first += teams) {
+            if (first + team < num_runs) {
+                const unsigned run = plan.runs[first + team];
+                const Value *grad_output =
+                    static_cast<const Value *>(p.t.grad_output) + p.grad_output(n, 0, m) + (has_channels ? channel : 0);
+                Lane sum[4] = {};
+                for_each_point<Value, Width>(
+                    memory.sorted, int(run & 0x7ffu), int(run >> 11 & 0x7ffu), grad_output, row_bytes,
+                    [&](int, const Record &at, raw<Value, Width> row) { add_point<Value, Width>(sum, at, row); });
 #pragma unroll
-                               for (int i = 0; i < ahead; ++i)
-                                   load(i, e + i);
-                               for (; e < last; e += ahead)
+                for (int i = 0; i < 4; ++i)
+                    memory.sums[team][i][own] = sum[i];
+            }
+            __syncthreads();
+            /* The lines of pixels that this turn's cells touch. */
+            const int first_line = int(plan.runs[first] >> 22);
+            const int past_line = int(plan.runs[min(first + teams, num_runs) - 1] >> 22) + 2;
+            for (int pixel = first_line * columns + team; pixel < past_line * columns; pixel += teams) {
+                const int y = pixel * line_multiplier >> 12, x = pixel - y * columns;
+                const unsigned *cell = &plan.cells[(y + 1) * cell_pitch + x + 1];
+                Lane sum = memory.pixels[pixel][own];
 #pragma unroll
-                                   for (int i = 0; i < ahead; ++i) {
-                                       if (e + i >= last)
-                                           break;
-                                       const unpacked<Value, Width> g = unpack<Value, Width>(row[i]);
-                                       const corner_weights<Real> weight = weights_of(at[i]);
-#pragma unroll
-                                       for (int j = 0; j < 4; ++j)
-#pragma unroll
-                                           for (int c = 0; c < Width; ++c)
-                                               sum[j].of[c] = fma(weight.of[j], g.at[c], sum[j].of[c]);
-                                       load(i, e + ahead + i);
-                                   }
-#pragma unroll
-                               for (int j = 0; j < 4; ++j)
-                                   memory.sums[team][j][own] = sum[j];
-                           }
-                           __syncthreads();
-                           /* The lines of pixels that this turn's cells touch. */
-                           const int first_line = int(plan.runs[first] >> 22);
-                           const int past_line = int(plan.runs[min(first + teams, num_runs) - 1] >> 22) + 2;
-                           for (int pixel = first_line * columns + team; pixel < past_line * columns; pixel += teams) {
-                               const int y = pixel * line_multiplier >> 12, x = pixel - y * columns;
-                               const unsigned *cell = &plan.cells[(y + 1) * cell_pitch + x + 1];
-                               Lane sum = memory.pixels[pixel][own];
-#pragma unroll
-                               for (int j = 0; j < 4; ++j) {
-                                   const unsigned range = cell[-(j >> 1) * cell_pitch - (j & 1)];
-                                   const int past = min(int(range >> 16) - first, teams);
+                for (int i = 0; i < 4; ++i) {
+                    const unsigned range = cell[-(i >> 1) * cell_pitch - (i & 1)];
+                    const int past = min(int(range >> 16) - first, teams);
 #pragma unroll 1
-                                   for (int r = max(int(range & 0xffffu) - first, 0); r < past; ++r)
-                                       sum.add(memory.sums[r][j][own]);
-                                   if (p.discrete)
-                                       break;
-                               }
-                               memory.pixels[pixel][own] = sum;
-                           }
-                           __syncthreads();
-                       }
-                   });
-
+                    for (int r = max(int(range & 0xffffu) - first, 0); r < past; ++r)
+                        sum.add(memory.sums[r][i][own]);
+                    if (p.discrete)
+                        break;
+                }
+                memory.pixels[pixel][own] = sum;
+            }
+            __syncthreads();
+        }
+    };
+    for_each_round(parts, t, scratch.begins_of(t, slice, bins) + bin, unsigned(bins + 1), points_per_chunk<Real>,
+                   sum_round);
     write_tile<Sum, Lanes, Width>(p, t, scratch, tiles, tile, own_slice, channel, memory.pixels, team, teams);
 }
 
@@ -344,9 +297,8 @@ __global__ void __launch_bounds__(sparse_threads)
     const int columns = (1 << tiles.log2_width) + 1, num_pixels = columns * ((1 << tiles.log2_height) + 1);
     const slice_index slice = first_slice.next(p.heads, blockIdx.y);
     const unsigned number = slice.number(p.heads);
-    const Record *records =
-        static_cast<const Record *>(scratch.records) + uint64_t(number) * unsigned(t.chunks * points_per_chunk<Real>);
-    const unsigned short *begins = scratch.begins + uint64_t(number) * unsigned(t.chunks * (bins + 1)) + bin;
+    const Record *records = scratch.records_of<Real>(t, number);
+    const unsigned short *begins = scratch.begins_of(t, number, bins) + bin;
     const Value *grad_output = keep(static_cast<const Value *>(p.t.grad_output) +
                                     p.grad_output(slice.batch, 0, slice.head) + (has_channels ? channel : 0));
     const Stride row_bytes = keep(Stride(p.grad_output.row * int64_t(sizeof(Value))));
@@ -365,12 +317,7 @@ __global__ void __launch_bounds__(sparse_threads)
             begin = of_chunk[0];
             end = of_chunk[1];
         }
-        unsigned past = end - begin; /* points of the chunks up to this one */
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) {
-            const unsigned below = __shfl_up_sync(~0u, past, distance);
-            past += lane >= distance ? below : 0;
-        }
+        const unsigned past = scan_warp(end - begin); /* points of the chunks up to this one */
         const unsigned all = __shfl_sync(~0u, past, 31);
         const unsigned first = past - (end - begin);
         const unsigned source = unsigned(group + lane) * unsigned(points_per_chunk<Real>) + begin - first;
@@ -403,9 +350,7 @@ __global__ void __launch_bounds__(sparse_threads)
                     if (is_used) {
                         Lane &to = pixels[pixel + own_pixel][own];
                         Lane sum = to;
-#pragma unroll
-                        for (int c = 0; c < Width; ++c)
-                            sum.of[c] = fma(weight, g.at[c], sum.of[c]);
+                        sum.add(weight, g.at);
                         to = sum;
                     }
                     __syncwarp();

@@ -25,18 +25,6 @@ constexpr int resident_blocks = sizeof(Value) == 8 || F == form::any            
 template <class Value, int Split, form F>
 constexpr bool takes_patches = sizeof(Value) == 4 && Split == 1 && F != form::any;
 
-/* Whether the levels, one after another, have a pixel for each query. */
-bool has_query_per_pixel(const params &p)
-{
-    int64_t pixels = 0;
-    for (int l = 0; l < p.num_levels; ++l) {
-        if (p.levels[l].start != pixels)
-            return false;
-        pixels += int64_t(p.levels[l].height) * p.levels[l].width;
-    }
-    return pixels == p.queries;
-}
-
 /* The i-th query when each level is walked in bands of eight lines, and a band column by column. */
 __device__ __forceinline__ int query_in_bands(const params &p, int i)
 {
@@ -155,29 +143,29 @@ __global__ void __launch_bounds__(threads_per_block, resident_blocks<Value, Spli
 }
 
 template <class Value, class Point, int Lanes, int Width, int Split, class Row, form F>
-cudaError_t launch_teams(const params &p, cudaStream_t stream)
+cudaError_t launch_teams(const msda_shape &shape, const params &p, cudaStream_t stream)
 {
     const team_grid grid = make_team_grid<Value, Lanes, Width, Split>(p);
     return launch(forward_kernel<Value, Point, Lanes, Width, Split, Row, F>,
                   grid_of(grid.query_tiles, int64_t(grid.head_tiles) * grid.channel_tiles, p.batch), threads_per_block,
-                  0, stream, p, grid, takes_patches<Value, Split, F> && has_query_per_pixel(p));
+                  0, stream, p, grid, takes_patches<Value, Split, F> && shape.queries_are_pixels);
 }
 
 /* Threads that an H200 runs at once in blocks of forward_kernel() that do not split. */
 constexpr int64_t full_wave = 132 * resident_blocks<float, 1, form::plain> * threads_per_block;
 
 template <class Value, class Point, int Lanes, int Width, form F>
-cudaError_t launch_exact(const params &p, cudaStream_t stream)
+cudaError_t launch_exact(const msda_shape &shape, const params &p, cudaStream_t stream)
 {
     /* Splitting adds instructions: f32 problems that nearly fill one wave do without, larger ones need but little. */
     const int64_t threads = int64_t(p.batch) * p.queries * p.heads * Lanes;
     if constexpr (sizeof(Value) == 4 && F == form::plain)
         if (is_small(p, Lanes) && threads > full_wave * 3 / 4)
-            return threads <= full_wave ? launch_teams<Value, Point, Lanes, Width, 1, int, F>(p, stream)
-                                        : launch_teams<Value, Point, Lanes, Width, 2, int, F>(p, stream);
+            return threads <= full_wave ? launch_teams<Value, Point, Lanes, Width, 1, int, F>(shape, p, stream)
+                                        : launch_teams<Value, Point, Lanes, Width, 2, int, F>(shape, p, stream);
     if (is_small(p, Lanes))
-        return launch_teams<Value, Point, Lanes, Width, split_of<Lanes>, int, F>(p, stream);
-    return launch_teams<Value, Point, Lanes, Width, 1, int, F>(p, stream);
+        return launch_teams<Value, Point, Lanes, Width, split_of<Lanes>, int, F>(shape, p, stream);
+    return launch_teams<Value, Point, Lanes, Width, 1, int, F>(shape, p, stream);
 }
 
 } // namespace
@@ -190,18 +178,18 @@ cudaError_t launch_forward(const msda_shape &shape, const msda_tensors &tensors,
     const bool vectors = is_vector_aligned(tensors.value, p.value, p.head_dim, sizeof(Value)) &&
                          is_vector_aligned(tensors.output, p.output, p.head_dim, sizeof(Value));
     if (!vectors || is_wide(p.value, shape.p.value_length, sizeof(Value)))
-        return launch_teams<Value, Point, 32, 1, 1, int64_t, form::any>(p, stream);
+        return launch_teams<Value, Point, 32, 1, 1, int64_t, form::any>(shape, p, stream);
     if constexpr (HeadDim != MSDA_ANY) {
         switch (form_of<Point>(p)) {
         case form::plain:
-            return launch_exact<Value, Point, HeadDim / width, width, form::plain>(p, stream);
+            return launch_exact<Value, Point, HeadDim / width, width, form::plain>(shape, p, stream);
         case form::fused:
-            return launch_exact<Value, Point, HeadDim / width, width, form::fused>(p, stream);
+            return launch_exact<Value, Point, HeadDim / width, width, form::fused>(shape, p, stream);
         case form::any:
             break;
         }
     }
-    return launch_exact<Value, Point, 8, width, form::any>(p, stream);
+    return launch_exact<Value, Point, 8, width, form::any>(shape, p, stream);
 }
 
 #define MSDA_KERNEL(value, point, head_dim)                                                                            \
