@@ -32,32 +32,6 @@ struct alignas(16) corner_rows {
     }
 };
 
-#if __CUDA_ARCH__ >= 800
-/*
- * c += a b, a [16][k] and b [k][8] elements, two in a register. Lane 4 i + j holds of a row i in its even and row i + 8
- * in its odd registers, of b column i, and of c columns 2 j and 2 j + 1: row i in c[0] and c[1], row i + 8 in c[2] and
- * c[3].
- */
-#define MULTIPLY(type, name)                                                                                           \
-    __device__ __forceinline__ void multiply(float(&c)[4], const uint4 &a, const unsigned(&b)[2], type)                \
-    {                                                                                                                  \
-        asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "         \
-            "{%8, %9}, {%0, %1, %2, %3};"                                                                              \
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                           \
-            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));                                           \
-    }                                                                                                                  \
-    __device__ __forceinline__ void multiply(float(&c)[4], const uint2 &a, const unsigned(&b)[1], type)                \
-    {                                                                                                                  \
-        asm("mma.sync.aligned.m16n8k8.row.col.f32." name "." name ".f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "            \
-            "{%0, %1, %2, %3};"                                                                                        \
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                           \
-            : "r"(a.x), "r"(a.y), "r"(b[0]));                                                                          \
-    }
-MULTIPLY(f16, "f16")
-MULTIPLY(bf16, "bf16")
-#undef MULTIPLY
-#endif
-
 /*
  * grad_output of a warp's four units, ready to be multiplied with rows of value. A quad reads a row together: each lane
  * `width` elements at once, `count` times. What one quad loads is both rows i and i + 8 of a: the even registers' share

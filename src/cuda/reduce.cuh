@@ -6,30 +6,11 @@
 #ifndef MSDA_REDUCE_CUH
 #define MSDA_REDUCE_CUH
 
+#include "ptx.cuh"
 #include "vec.cuh"
 
 namespace msda
 {
-
-/* One element. Spelt out, so that a pointer of unknown space is not tested for being shared memory. */
-__device__ __forceinline__ void add_atomically(double *to, double x)
-{
-    asm volatile("red.global.add.f64 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "d"(x) : "memory");
-}
-__device__ __forceinline__ void add_atomically(float *to, float x)
-{
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "f"(x) : "memory");
-}
-
-/* A pair of 16-bit elements on a 4-byte boundary. */
-__device__ __forceinline__ void add_atomically(__half2 *to, __half2 x)
-{
-    union {
-        __half2 pair;
-        unsigned int bits;
-    } u = {x};
-    asm volatile("red.global.add.noftz.f16x2 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(u.bits) : "memory");
-}
 
 /* No native form: exchange the storage bits until nobody came in between. `sum` maps old bits to new ones. */
 template <class Bits, class Sum> __device__ __forceinline__ void exchange(Bits *bits, Sum sum)
@@ -102,9 +83,7 @@ template <int Width, class Sum> __device__ __forceinline__ void reduce(Sum *to, 
 #pragma unroll
         for (int i = 0; i < Width; i += 4) {
 #if __CUDA_ARCH__ >= 900
-            asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to + i)),
-                         "f"(x[i]), "f"(x[i + 1]), "f"(x[i + 2]), "f"(x[i + 3])
-                         : "memory");
+            add_vector_atomically(to + i, x + i);
 #else
             for (int j = 0; j < 4; ++j)
                 add_atomically(to + i + j, x[i + j]);
@@ -116,14 +95,7 @@ template <int Width, class Sum> __device__ __forceinline__ void reduce(Sum *to, 
             unsigned int bits[4];
         } u = {{pair(x[0], x[1], Sum()), pair(x[2], x[3], Sum()), pair(x[4], x[5], Sum()), pair(x[6], x[7], Sum())}};
 #if __CUDA_ARCH__ >= 900
-        if constexpr (std::is_same_v<Sum, f16>)
-            asm volatile("red.global.add.noftz.v4.f16x2 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
-                         "r"(u.bits[0]), "r"(u.bits[1]), "r"(u.bits[2]), "r"(u.bits[3])
-                         : "memory");
-        else
-            asm volatile("red.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
-                         "r"(u.bits[0]), "r"(u.bits[1]), "r"(u.bits[2]), "r"(u.bits[3])
-                         : "memory");
+        add_vector_atomically(to, u.bits);
 #else
         for (int i = 0; i < 4; ++i)
             add_atomically(reinterpret_cast<decltype(pair(0.0f, 0.0f, Sum())) *>(to) + i, u.pairs[i]);
@@ -141,10 +113,7 @@ __device__ __forceinline__ void reduce_if(bool wanted, Sum *to, const real_of<Su
 {
 #if __CUDA_ARCH__ >= 900
     if constexpr (std::is_same_v<Sum, float> && Width == 4) {
-        asm volatile("{.reg .pred p; setp.ne.u32 p, %5, 0; @p red.global.add.v4.f32 [%0], {%1, %2, %3, %4};}" ::"l"(
-                         __cvta_generic_to_global(to)),
-                     "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(unsigned(wanted))
-                     : "memory");
+        add_vector_atomically(to, x, wanted);
         return;
     }
 #endif

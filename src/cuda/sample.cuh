@@ -7,6 +7,7 @@
 #define MSDA_SAMPLE_CUH
 
 #include "../shape.h"
+#include "ptx.cuh"
 #include "vec.cuh"
 
 namespace msda
@@ -196,13 +197,6 @@ template <form F, class Point> __device__ __forceinline__ head<Point> keep(const
     return {keep(h.locations), keep(h.weights), is_fused<F>(p) ? keep(h.references) : nullptr, h.softmax};
 }
 
-/* 1 / x, to the last bit or the one before, without the branches of a division. */
-__device__ __forceinline__ float reciprocal(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 __device__ __forceinline__ double reciprocal(double x)
 {
     return 1.0 / x;
@@ -214,9 +208,7 @@ __device__ __forceinline__ double reciprocal(double x)
  */
 __device__ __forceinline__ float exponential(float x)
 {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-    return y;
+    return power_of_two(x * 1.44269504f);
 }
 __device__ __forceinline__ double exponential(double x)
 {
